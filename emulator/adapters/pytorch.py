@@ -93,9 +93,7 @@ def _enter(
         build.enter_one_thread(entered)
         driver = None
         if importlib.util.find_spec("triton") is not None:
-            driver = Driver(
-                chip.target, options, Tuning(autotune), f"simulated {chip.name}", "cuda"
-            )
+            driver = Driver(chip.name, options, Tuning(autotune), f"simulated {chip.name}", "cuda")
             enter_driver(entered, driver)
         stack.push(entered.pop_all())
     products.used.clear()

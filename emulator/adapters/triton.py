@@ -24,7 +24,7 @@ from emulator.adapters.triton_tuning import Choice, Tuning
 from emulator.errors import OperandError, UnsupportedError, quoted, shown
 from emulator.machine.module import Kernel, Module
 from emulator.machine.report import KernelError, Report
-from emulator.targets import Target, find_target
+from emulator.targets import Board, Target, find_chip, find_target
 
 _STREAM = 0
 
@@ -44,7 +44,7 @@ def gpu(target: str | Target, *, autotune: Choice = "first", **options: Any) -> 
     """
     chosen = find_target(target)
     with ExitStack() as stack:
-        yield enter_driver(stack, Driver(chosen, options, Tuning(autotune), f"emulated {chosen}"))
+        yield enter_driver(stack, Driver(target, options, Tuning(autotune), f"emulated {chosen}"))
 
 
 def install(
@@ -55,7 +55,7 @@ def install(
     `device` is the kind of device that tensors are on: "cuda" where something gives PyTorch one.
     `autotune` and `options` are those of `gpu`.
     """
-    driver = Driver(find_target(target), options, Tuning(autotune), 0, device)
+    driver = Driver(target, options, Tuning(autotune), 0, device)
     enter_driver(ExitStack(), driver)
     return driver
 
@@ -69,20 +69,20 @@ def on(target: str | Target, kernel: Any, **options: Any) -> OnTarget:
     Raises OperandError for what is no Triton kernel, UnsupportedError for a target that Triton does
     not compile for.
     """
-    chosen = find_target(target)
+    find_target(target)
     if type(kernel).__name__ == "InterpretedFunction":
         raise OperandError(
             "Triton interprets this kernel (TRITON_INTERPRET=1); without that it is compiled"
         )
     if not hasattr(kernel, "run") or not hasattr(kernel, "__getitem__"):
         raise OperandError(f"a Triton kernel is a @triton.jit function; got {shown(kernel)}")
-    return OnTarget(chosen, kernel, options)
+    return OnTarget(target, kernel, options)
 
 
 class OnTarget(NamedTuple):
     """A kernel for a target; ``self[grid](…)`` compiles and runs it, and returns the `Report`."""
 
-    target: Target
+    target: str | Target
     kernel: Any
     options: Mapping[str, Any]
 
@@ -122,14 +122,15 @@ class Driver:
     """A driver of Triton for a GPU that is not there."""
 
     def __init__(
-        self, target: Target, options: Mapping[str, Any], tuning: Tuning, name: str | int,
+        self, gpu: str | Target, options: Mapping[str, Any], tuning: Tuning, name: str | int,
         device: str = "cpu",
     ) -> None:  # fmt: skip
         from triton.backends.compiler import GPUTarget
 
+        target = find_target(gpu)
         self.options, self.tuning, self.device = options, tuning, device
         self.target = GPUTarget("cuda", target.number, 32)
-        self.utils = _Utilities(target)
+        self.utils = _Utilities(target, find_chip(gpu).board)
         self.memories = Memories()
         #: of the last launch
         self.report: Report | None = None
@@ -202,12 +203,13 @@ class Driver:
 
 class _Utilities(NamedTuple):
     target: Target
+    board: Board
 
     def get_device_properties(self, device: Any) -> dict[str, int]:
-        limit = self.target.shared_limit
-        return {"max_shared_mem": limit, "multiprocessor_count": 132, "warpSize": 32,
-                "max_num_regs": 65536, "sm_clock_rate": 1980000, "mem_clock_rate": 2619000,
-                "mem_bus_width": 5120}  # fmt: skip
+        limit, board = self.target.shared_limit, self.board
+        return {"max_shared_mem": limit, "multiprocessor_count": board.processors, "warpSize": 32,
+                "max_num_regs": 65536, "sm_clock_rate": board.clock_khz,
+                "mem_clock_rate": 2619000, "mem_bus_width": board.memory_bus}  # fmt: skip
 
     def get_device_capability(self, device: Any = 0) -> tuple[int, int]:
         major, minor = divmod(self.target.number, 10)
@@ -221,8 +223,8 @@ class _Utilities(NamedTuple):
         pass
 
     def cuOccupancyMaxActiveClusters(self, *given: Any) -> int:
-        """Clusters of 16 on a GPU of 132 multiprocessors."""
-        return 8
+        """Clusters of 16, of a block on each multiprocessor."""
+        return self.board.processors // 16
 
     def set_printf_fifo_size(self, size: int) -> None:
         pass

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from emulator.ptx import tree
 
@@ -24,16 +24,28 @@ def variables_in(block: tree.Block | None) -> Iterator[tree.Variable]:
 
 def names_in(block: tree.Block | None) -> set[str]:
     """Every name that operands of a function mention."""
+    return _names(item for item in items_of(block) if isinstance(item, tree.Instruction))
+
+
+def addressed_in(block: tree.Block | None) -> set[str]:
+    """The names that operands mention otherwise than to pass arguments to what they name."""
+    return _names(
+        item for item in items_of(block)
+        if isinstance(item, tree.Instruction)
+        and not any(isinstance(operand, tree.Arguments) for operand in item.operands)
+    )  # fmt: skip
+
+
+def _names(instructions: Iterable[tree.Instruction]) -> set[str]:
     out: set[str] = set()
-    for item in items_of(block):
-        if isinstance(item, tree.Instruction):
-            for operand in item.operands:
-                if isinstance(operand, tree.Name):
-                    out.add(operand.text)
-                elif isinstance(operand, tree.Address) and operand.base is not None:
-                    out.add(operand.base.text)
-                elif isinstance(operand, (tree.Offset, tree.Index)):
-                    out.add(operand.name)
+    for item in instructions:
+        for operand in item.operands:
+            if isinstance(operand, tree.Name):
+                out.add(operand.text)
+            elif isinstance(operand, tree.Address) and operand.base is not None:
+                out.add(operand.base.text)
+            elif isinstance(operand, (tree.Offset, tree.Index)):
+                out.add(operand.name)
     return out
 
 

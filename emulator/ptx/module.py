@@ -18,7 +18,7 @@ from emulator.isa.signature import Signature
 from emulator.memory.windows import FUNCTIONS, PARAMETERS, VARIABLES
 from emulator.ptx import tree
 from emulator.ptx.binding import Binder, BindError, choose, spelled
-from emulator.ptx.mentions import names_in, symbols_in, variables_in
+from emulator.ptx.mentions import addressed_in, items_of, names_in, symbols_in, variables_in
 from emulator.ptx.names import Scope, Symbol, special_types
 from emulator.ptx.passing import with_moves
 from emulator.ptx.program import (
@@ -101,6 +101,18 @@ class BoundModule:
             for name, function in self.functions.items()
             if function.kind == "entry" and function.body is not None and function.name == name
         )
+
+    @cached_property
+    def tables(self) -> frozenset[str]:
+        """The names whose addresses variables start with."""
+        values = (variable.initialiser for variable in self.variables.values())
+        return frozenset(item.name for value in values for item in symbols_in(value))
+
+    @cached_property
+    def addressed(self) -> list[str]:
+        """The functions whose addresses variables start with or statements take."""
+        taken = self.tables.union(*(addressed_in(f.body) for f in self.functions.values()))
+        return [name for name, f in self.functions.items() if name in taken and f.kind == "func"]
 
     @cached_property
     def addresses(self) -> dict[str, int]:
@@ -242,13 +254,10 @@ class KernelBinder:
     # --- what belongs to the kernel ---
 
     def _reached(self) -> list[str]:
-        """The kernel, and every function whose name is met from it on."""
+        """The kernel, and every function whose name is met from it on; with an indirect call all
+        whose addresses the module takes, since a launch before may have stored one."""
         functions, out, left = self.module.functions, [], [self.name]
-        tables = {
-            item.name
-            for variable in self.module.variables.values()
-            for item in symbols_in(variable.initialiser)
-        }
+        tables, addressed = self.module.tables, self.module.addressed
         while left:
             function = functions[left.pop()]
             name, body = function.name, function.body
@@ -258,6 +267,8 @@ class KernelBinder:
             called = [n for n in names_in(body) if n in functions]
             if any(n in self.module.variables for n in names_in(body)):
                 called += [n for n in tables if n in functions]
+            if any(isinstance(item, tree.Prototype) for item in items_of(body)):
+                called += addressed
             left += reversed(called)
         return out
 

@@ -84,12 +84,13 @@ def program(tmp_path_factory):
     return built(tmp_path_factory.mktemp("program"), SUM)
 
 
-def built(folder, text):
+def built(folder, text, *options):
     nvcc = shutil.which("nvcc") or pytest.skip("no nvcc")
     (folder / "program.cu").write_text(text)
     subprocess.run(
         [nvcc, "-arch=sm_80", "-cudart", "shared", "-Xfatbin", "-compress-mode=speed", "-o",
-         folder / "program", folder / "program.cu"], check=True, capture_output=True, timeout=120,
+         folder / "program", *options, folder / "program.cu"],
+        check=True, capture_output=True, timeout=120,
     )  # fmt: skip
     return folder / "program"
 
@@ -98,6 +99,97 @@ def test_memory_of_new_lives_from_launch_to_launch(tmp_path):
     code, out, err = run("--gpu", "H100", "--check", "--", str(built(tmp_path, HEAP)))
     assert (code, err) == (0, "")
     assert out == f"209 {2 * 2016 + 6400} cudaSuccess\n4 launches checked, 0 findings\n"
+
+
+#: graphs from nodes: two values that a kernel adds, memory of a graph, a clone, an update
+GRAPH = r"""
+#include <cstdio>
+__global__ void add(int *p, int v) { p[threadIdx.x] += v; }
+int main() {
+  int *p, host[32], v = 5, w = 100; cudaStream_t s; cudaStreamCreate(&s);
+  cudaGraph_t graph, clone; cudaGraphExec_t exec; cudaGraphNode_t made, fill, kernel, copied, end;
+  cudaGraphCreate(&graph, 0);
+  cudaMemAllocNodeParams m = {}; m.poolProps.allocType = cudaMemAllocationTypePinned;
+  m.poolProps.location.type = cudaMemLocationTypeDevice; m.bytesize = 128;
+  if (cudaGraphAddMemAllocNode(&made, graph, nullptr, 0, &m)) return 1;
+  p = (int *)m.dptr;
+  cudaMemsetParams f = {}; f.dst = p; f.value = 1; f.elementSize = 4; f.width = 32; f.height = 1;
+  if (cudaGraphAddMemsetNode(&fill, graph, &made, 1, &f)) return 2;
+  void *args[] = {&p, &v}; cudaKernelNodeParams k = {};
+  k.func = (void *)add; k.gridDim = dim3(1); k.blockDim = dim3(32); k.kernelParams = args;
+  if (cudaGraphAddKernelNode(&kernel, graph, &fill, 1, &k)) return 3;
+  if (cudaGraphAddMemcpyNode1D(&copied, graph, &kernel, 1, host, p, 128, cudaMemcpyDeviceToHost))
+    return 4;
+  if (cudaGraphAddMemFreeNode(&end, graph, &copied, 1, p)) return 5;
+  size_t n; cudaGraphGetNodes(graph, nullptr, &n); cudaGraphClone(&clone, graph);
+  if (cudaGraphInstantiate(&exec, graph, 0) || cudaGraphLaunch(exec, s)) return 6;
+  cudaStreamSynchronize(s); printf("%zu %d", n, host[31]);
+  args[1] = &w; cudaGraphExecKernelNodeSetParams(exec, kernel, &k);
+  cudaGraphLaunch(exec, s); cudaStreamSynchronize(s); printf(" %d", host[31]);
+  cudaGraphExecUpdateResultInfo info; cudaGraphExecUpdate(exec, clone, &info);
+  cudaGraphLaunch(exec, s); cudaStreamSynchronize(s); printf(" %d", host[31]);
+  cudaGraphDestroyNode(end);
+  printf(" %s\n", cudaGetErrorName(cudaGraphExecUpdate(exec, graph, &info)));
+}
+"""
+
+
+def test_graphs_are_built_from_nodes(tmp_path):
+    code, out, err = run("--gpu", "H100", "--", str(built(tmp_path, GRAPH)))
+    assert (code, out, err) == (0, "5 6 101 6 cudaErrorGraphExecUpdateFailure\n", "")
+
+
+#: a kernel launches a kernel, and calls through an address that another launch has stored
+NESTED = r"""
+#include <cstdio>
+struct Base { __device__ virtual int f(int x) { return x; } };
+struct Other : Base { __device__ int f(int x) override { return 3 * x; } };
+__device__ Base *kept;
+__global__ void make() { kept = new Other; }
+__global__ void child(int *p, int x) { p[threadIdx.x] = kept->f(x); }
+__global__ void parent(int *p) { child<<<1, 4>>>(p, 7); }
+int main() {
+  int *p, host[4]; cudaMalloc(&p, 16);
+  make<<<1, 1>>>(); parent<<<1, 1>>>(p);
+  printf("%s", cudaGetErrorName(cudaMemcpy(host, p, 16, cudaMemcpyDeviceToHost)));
+  printf(" %d\n", host[3]);
+}
+"""
+
+
+def test_linked_programs_run_whose_kernels_launch_kernels(tmp_path):
+    options = ("-rdc=true", "-lcudadevrt")
+    code, out, err = run("--gpu", "H100", "--", str(built(tmp_path, NESTED, *options)))
+    assert (code, out, err) == (0, "cudaSuccess 21\n", "")
+
+
+VIRTUAL = """
+import ctypes
+from ctypes import byref, c_int, c_size_t, c_uint64, c_void_p
+cu = ctypes.CDLL("libcuda.so.1")
+cu.cuInit(0); context = c_void_p()
+cu.cuDevicePrimaryCtxRetain(byref(context), 0); cu.cuCtxSetCurrent(context)
+properties = (c_int * 8)(1, 0, 1, 0)
+step, at, handle = c_size_t(), c_uint64(), c_uint64()
+cu.cuMemGetAllocationGranularity(byref(step), properties, 0); n = c_size_t(step.value)
+print(cu.cuMemAddressReserve(byref(at), c_size_t(2 * n.value), c_size_t(0), c_uint64(0), 0),
+      cu.cuMemCreate(byref(handle), n, properties, 0), cu.cuMemMap(at, n, c_size_t(0), handle, 0))
+print(cu.cuMemsetD8_v2(at, 7, n), cu.cuMemSetAccess(at, n, (c_int * 3)(1, 0, 3), 1))
+second = c_uint64(at.value + n.value)
+print(cu.cuMemMap(at, n, c_size_t(0), handle, 0), cu.cuMemSetAccess(second, n, None, 0))
+print(cu.cuMemMap(second, n, c_size_t(0), handle, 0), cu.cuMemSetAccess(second, n, None, 0))
+seen = (ctypes.c_ubyte * 4)()
+print(cu.cuMemsetD8_v2(at, 7, n), cu.cuMemcpyDtoH_v2(seen, second, c_size_t(4)), list(seen))
+both = c_size_t(2 * n.value)
+print(cu.cuMemRelease(handle), cu.cuMemAddressFree(at, both), cu.cuMemUnmap(at, both),
+      cu.cuMemcpyDtoH_v2(seen, at, c_size_t(4)), cu.cuMemAddressFree(at, both))
+"""
+
+
+def test_virtual_memory_is_mapped_twice():
+    code, out, err = run("--gpu", "H100", "--", sys.executable, "-c", VIRTUAL)
+    wanted = "0 0 0\n1 0\n1 1\n0 0\n0 0 [7, 7, 7, 7]\n0 1 0 1 0\n"
+    assert (code, out) == (0, wanted), err
 
 
 def test_a_program_of_nvcc_runs_and_its_exit_code_comes_back(program, tmp_path):

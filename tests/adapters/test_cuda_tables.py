@@ -3,11 +3,13 @@
 import ctypes
 import re
 import struct
+from functools import partial
 
 import pytest
 
 from emulator.adapters.cuda import fatbin
 from emulator.adapters.cuda.calls import CudaError, Handles, get, put
+from emulator.adapters.cuda.driver.nodes import Graph, Kind, Node
 from emulator.adapters.cuda.native import LIBRARIES, c_text
 from emulator.adapters.cuda.space import Space
 from emulator.adapters.cuda.tables import (
@@ -68,7 +70,7 @@ def test_what_is_implemented_is_in_the_tables():
     from emulator.adapters.cuda.driver import DRIVER
     from emulator.adapters.cuda.runtime import RUNTIME
 
-    assert (len(DRIVER), len(RUNTIME)) == (203, 136)  # as the guide says
+    assert (len(DRIVER), len(RUNTIME)) == (247, 172)  # as the guide says
     assert DRIVER.keys() <= {f.name for f in driver_functions()}
     assert RUNTIME.keys() <= {f.name for f in runtime_functions()}
 
@@ -139,6 +141,42 @@ def test_zstd_frames():
     zstandard = pytest.importorskip("zstandard")
     body = zstandard.ZstdCompressor().compress(b"text of a module\0")
     assert fatbin.newest(image((1, 80, 0x8000, body, 17)), 80) == "text of a module"
+
+
+def test_an_image_without_ptx_that_fits_is_none():
+    assert fatbin.newest_or_none(image((2, 90, 0, b"machine code", 12)), 90) is None
+
+
+# --- graphs ---------------------------------------------------------------------------------------
+
+
+def graph_of(*needs):
+    """A graph of nodes that add their number to a list; each waits for the nodes of these
+    numbers."""
+    done, graph = [], Graph()
+    for number, before in enumerate(needs):
+        graph.add(Node(Kind.EMPTY, partial(done.append, number), [graph.nodes[i] for i in before]))
+    return done, graph
+
+
+def test_nodes_run_behind_those_they_wait_for():
+    done, graph = graph_of([], [], [0], [1, 2])
+    graph.nodes[0].needs = [graph.nodes[1]]
+    for node in graph.clone().in_order():
+        node.operation()
+    assert done == [1, 0, 2, 3]
+    assert graph.nodes[3].ancestors() == set(graph.nodes[:3])
+    graph.nodes[1].needs = [graph.nodes[3]]
+    with pytest.raises(CudaError):
+        graph.in_order()
+
+
+def test_a_clone_has_the_shape_and_nodes_of_its_own():
+    _, graph = graph_of([], [0], [0, 1])
+    twin = graph.clone()
+    assert twin.shape() == graph.shape() and not set(twin.nodes) & set(graph.nodes)
+    twin.nodes[2].needs.pop()
+    assert twin.shape() != graph.shape()
 
 
 # --- memory and handles ---------------------------------------------------------------------------

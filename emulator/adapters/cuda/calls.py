@@ -106,6 +106,10 @@ class Handles:
         """The handle of an object that has one."""
         return next((h for h, held in self._objects.items() if held is made), 0)
 
+    def of_kind(self, kind: type[T]) -> list[T]:
+        """All objects of a kind that have a handle."""
+        return [held for held in self._objects.values() if isinstance(held, kind)]
+
     def find(self, handle: int, kind: type[T]) -> T:
         """The object of a handle; raises CudaError for one that is not of the kind."""
         found = self._objects.get(handle)

@@ -32,8 +32,8 @@ def size_of(head: bytes) -> int:
     return int(header + body)
 
 
-def texts(image: bytes) -> Iterator[Text]:
-    """The PTX texts of a fat binary."""
+def texts(image: bytes, number: int) -> Iterator[Text]:
+    """The PTX texts of a fat binary for architectures up to a number."""
     magic, _, header, _ = struct.unpack_from("<IHHQ", image)
     if magic != MAGIC:
         raise UnsupportedError("not a fat binary")
@@ -44,7 +44,7 @@ def texts(image: bytes) -> Iterator[Text]:
         (architecture,) = struct.unpack_from("<I", image, at + 28)
         (flags,) = struct.unpack_from("<Q", image, at + 40)
         (full,) = struct.unpack_from("<Q", image, at + 56)
-        if kind == _PTX and full <= _LARGEST:
+        if kind == _PTX and architecture <= number and full <= _LARGEST:
             body = image[at + head : at + head + padded]
             if flags & _ZSTD:
                 body = _unpack_zstd(body[:packed], full)
@@ -61,14 +61,19 @@ def newest(image: bytes, number: int) -> str:
 
     Raises NoPtx where there is none.
     """
-    fitting = [text for text in texts(image) if text.architecture <= number]
-    if not fitting:
+    found = newest_or_none(image, number)
+    if found is None:
         raise NoPtx(
             "the program has no PTX for this GPU, only machine code or PTX for newer ones; build "
-            "it with PTX (nvcc -gencode arch=compute_90,code=compute_90), and without -rdc=true, "
-            "which drops it"
+            "it with PTX (nvcc -gencode arch=compute_90,code=compute_90)"
         )
-    return max(fitting, key=lambda text: text.architecture).ptx
+    return found
+
+
+def newest_or_none(image: bytes, number: int) -> str | None:
+    """As `newest`; None where there is none."""
+    found = max(texts(image, number), key=lambda text: text.architecture, default=None)
+    return found.ptx if found else None
 
 
 def _unpack_zstd(data: bytes, size: int) -> bytes:

@@ -24,9 +24,10 @@ from emulator.adapters.cuda.calls import (
     text_at,
 )
 from emulator.adapters.cuda.chips import attributes
-from emulator.adapters.cuda.driver import devices, launches, memory, modules, streams
+from emulator.adapters.cuda.driver import devices, graphs, launches, memory, modules, streams
 from emulator.adapters.cuda.driver.devices import check_error, device, space
 from emulator.adapters.cuda.driver.modules import Function, Loaded
+from emulator.adapters.cuda.driver.nodes import Kind, Node, Operation
 from emulator.adapters.cuda.settings import settings
 from emulator.adapters.cuda.tables import errors
 
@@ -47,7 +48,7 @@ class _Image:
 
     def load(self) -> Loaded:
         if self.loaded is None:
-            self.loaded = Loaded(modules.ptx_of(modules.image_at(self.address)))
+            self.loaded = Loaded(modules.program_at(self.address))
         return self.loaded
 
 
@@ -84,6 +85,9 @@ _same(
     "cudaDriverGetVersion = cuDriverGetVersion", "cudaRuntimeGetVersion = cuDriverGetVersion",
     "cudaGetDeviceCount = cuDeviceGetCount", "cudaDeviceGetAttribute = cuDeviceGetAttribute",
     "cudaDeviceCanAccessPeer = cuDeviceCanAccessPeer",
+    "cudaDeviceGetP2PAttribute = cuDeviceGetP2PAttribute",
+    "cudaDeviceEnablePeerAccess = cuCtxEnablePeerAccess",
+    "cudaDeviceDisablePeerAccess = cuCtxDisablePeerAccess",
     "cudaDeviceGetPCIBusId = cuDeviceGetPCIBusId", "cudaDeviceSynchronize = cuCtxSynchronize",
     "cudaDeviceGetLimit = cuCtxGetLimit", "cudaDeviceSetLimit = cuCtxSetLimit",
     "cudaDeviceGetStreamPriorityRange = cuCtxGetStreamPriorityRange",
@@ -110,7 +114,31 @@ _same(
     "cudaGraphInstantiateWithFlags = cuGraphInstantiateWithFlags",
     "cudaGraphLaunch = cuGraphLaunch", "cudaGraphUpload = cuGraphUpload",
     "cudaGraphDestroy = cuGraphDestroy", "cudaGraphExecDestroy = cuGraphExecDestroy",
-    "cudaGraphGetNodes = cuGraphGetNodes", "cudaMemset2DAsync = cuMemsetD2D8Async",
+    "cudaGraphGetNodes = cuGraphGetNodes", "cudaGraphGetRootNodes = cuGraphGetRootNodes",
+    "cudaGraphGetEdges = cuGraphGetEdges_v2", "cudaGraphClone = cuGraphClone",
+    "cudaGraphAddHostNode = cuGraphAddHostNode", "cudaGraphAddEmptyNode = cuGraphAddEmptyNode",
+    "cudaGraphAddChildGraphNode = cuGraphAddChildGraphNode",
+    "cudaGraphAddEventRecordNode = cuGraphAddEventRecordNode",
+    "cudaGraphAddEventWaitNode = cuGraphAddEventWaitNode",
+    "cudaGraphAddMemsetNode = cuGraphAddMemsetNode",
+    "cudaGraphAddMemAllocNode = cuGraphAddMemAllocNode",
+    "cudaGraphAddMemFreeNode = cuGraphAddMemFreeNode",
+    "cudaGraphAddDependencies = cuGraphAddDependencies_v2",
+    "cudaGraphRemoveDependencies = cuGraphRemoveDependencies_v2",
+    "cudaGraphDestroyNode = cuGraphDestroyNode", "cudaGraphNodeGetType = cuGraphNodeGetType",
+    "cudaGraphNodeGetDependencies = cuGraphNodeGetDependencies_v2",
+    "cudaGraphNodeGetDependentNodes = cuGraphNodeGetDependentNodes_v2",
+    "cudaGraphNodeFindInClone = cuGraphNodeFindInClone",
+    "cudaGraphExecUpdate = cuGraphExecUpdate_v2",
+    "cudaGraphExecHostNodeSetParams = cuGraphExecHostNodeSetParams",
+    "cudaGraphExecMemsetNodeSetParams = cuGraphExecMemsetNodeSetParams",
+    "cudaGraphInstantiateWithParams = cuGraphInstantiateWithParams",
+    "cudaGraphMemAllocNodeGetParams = cuGraphMemAllocNodeGetParams",
+    "cudaGraphMemFreeNodeGetParams = cuGraphMemFreeNodeGetParams",
+    "cudaDeviceGetGraphMemAttribute = cuDeviceGetGraphMemAttribute",
+    "cudaDeviceGraphMemTrim = cuDeviceGraphMemTrim", "cudaFreeAsync = cuMemFreeAsync",
+    "cudaMallocAsync = cuMemAllocAsync", "cudaMallocFromPoolAsync = cuMemAllocFromPoolAsync",
+    "cudaMemset2DAsync = cuMemsetD2D8Async",
 )  # fmt: skip
 
 
@@ -209,6 +237,8 @@ def get_device(out: int) -> None:
 def set_device(number: int, *_: int) -> None:
     if number:
         raise CudaError(_NO_DEVICE)
+    if not device.context:
+        devices.context_set(device.primary_context())
 
 
 @runtime("cudaChooseDevice")
@@ -359,13 +389,13 @@ def clusters(out: int, host: int, configuration: int) -> None:
 # --- memory ---------------------------------------------------------------------------------------
 
 
-@runtime("cudaMalloc", "cudaMallocAsync", "cudaMallocFromPoolAsync")
-def allocate(out: int, size: int, *_: int) -> None:
+@runtime("cudaMalloc")
+def allocate(out: int, size: int) -> None:
     put(out, "Q", space().allocate(size, "device") if size else 0)
 
 
-@runtime("cudaFree", "cudaFreeAsync")
-def free(address: int, stream: int = 0) -> None:
+@runtime("cudaFree")
+def free(address: int) -> None:
     check_error()
     memory.free(address)
 
@@ -391,9 +421,13 @@ def allocate_3d(out: int, width: int, height: int, depth: int) -> None:
     put(out + 16, "QQ", width, height)
 
 
-def _copy(to: int, source: int, size: int, kind: int, stream: int = 0) -> None:
+def _line(to: int, source: int, size: int, kind: int) -> memory.Box:
     # Kind 0 host to host, 1 to the device, 2 from it, 3 on it, 4 as the addresses say.
-    memory.copy(to, source, size, stream, to_device=kind in (1, 3), from_device=kind in (2, 3))
+    return memory.Box(to, 0, 0, source, 0, 0, size, 1, 1, kind in (1, 3), kind in (2, 3))
+
+
+def _copy(to: int, source: int, size: int, kind: int, stream: int = 0) -> None:
+    memory.submit_copy(_line(to, source, size, kind), stream)
 
 
 @runtime("cudaMemcpy", "cudaMemcpyAsync")
@@ -409,21 +443,27 @@ def copy_peer(to: int, one: int, source: int, other: int, size: int, stream: int
 @runtime("cudaMemcpy2D", "cudaMemcpy2DAsync")
 def copy_2d(to: int, to_pitch: int, source: int, pitch: int, width: int, height: int, kind: int,
             stream: int = 0) -> None:  # fmt: skip
-    for row in range(height):
-        _copy(to + row * to_pitch, source + row * pitch, width, kind, stream)
+    box = memory.Box(to, to_pitch, 0, source, pitch, 0, width, height,
+                     to_device=kind in (1, 3), from_device=kind in (2, 3))  # fmt: skip
+    memory.submit_copy(box, stream)
 
 
 @runtime("cudaMemcpy3D", "cudaMemcpy3DAsync")
 def copy_3d(what: int, stream: int = 0) -> None:
+    memory.submit_copy(box_at(what), stream)
+
+
+def box_at(what: int) -> memory.Box:
+    """The copy that a cudaMemcpy3DParms describes."""
     (array, x, y, z, source, pitch, _, rows, to_array, to_x, to_y, to_z, to, to_pitch, _, to_rows,
      width, height, depth, kind) = get(what, "QQQQQQQQQQQQQQQQQQQI")  # fmt: skip
     if array or to_array:
         raise CudaError(NOT_SUPPORTED)
-    for k in range(depth):
-        copy_2d(
-            to + ((to_z + k) * to_rows + to_y) * to_pitch + to_x, to_pitch,
-            source + ((z + k) * rows + y) * pitch + x, pitch, width, height, kind, stream,
-        )  # fmt: skip
+    return memory.Box(
+        to + (to_z * to_rows + to_y) * to_pitch + to_x, to_pitch, to_rows * to_pitch,
+        source + (z * rows + y) * pitch + x, pitch, rows * pitch, width, height, depth,
+        kind in (1, 3), kind in (2, 3),
+    )  # fmt: skip
 
 
 @runtime("cudaMemset", "cudaMemsetAsync")
@@ -468,7 +508,7 @@ def symbol_size(out: int, symbol: int) -> None:
 @runtime("cudaPointerGetAttributes")
 def pointer_attributes(out: int, address: int) -> None:
     found = space().find(address)
-    kinds = {"device": 2, "variable": 2, "managed": 3, "host": 1, "registered": 1}
+    kinds = {"device": 2, "mapped": 2, "variable": 2, "managed": 3, "host": 1, "registered": 1}
     if found is None:
         put(out, "iiQQ", 0, -2, 0, 0)
         return
@@ -492,3 +532,47 @@ def create_event(out: int) -> None:
 @runtime("cudaStreamGetCaptureInfo")
 def capture_info(stream: int, out: int, identifier: int = 0, *_: int) -> None:
     streams.is_capturing(stream, out, identifier)
+
+
+# --- graphs ---------------------------------------------------------------------------------------
+
+
+def _launch_at(what: int) -> Operation:
+    return graphs.kernel_launch(kernel_of(get(what, "Q")[0]), what)
+
+
+@runtime("cudaGraphAddKernelNode")
+def graph_add_kernel(out: int, graph: int, needs: int, count: int, what: int) -> None:
+    graphs.add(out, graph, needs, count, Kind.KERNEL, _launch_at(what))
+
+
+@runtime("cudaGraphExecKernelNodeSetParams")
+def graph_set_kernel(instance: int, node: int, what: int) -> None:
+    graphs.set_operation(instance, node, Kind.KERNEL, _launch_at(what))
+
+
+@runtime("cudaGraphKernelNodeSetParams")
+def graph_set_kernel_of_graph(node: int, what: int) -> None:
+    handles.find(node, Node).operation = _launch_at(what)
+
+
+@runtime("cudaGraphAddMemcpyNode")
+def graph_add_copy(out: int, graph: int, needs: int, count: int, what: int) -> None:
+    graphs.add(out, graph, needs, count, Kind.MEMCPY, box_at(what).copy)
+
+
+@runtime("cudaGraphAddMemcpyNode1D")
+def graph_add_line(out: int, graph: int, needs: int, count: int, to: int, source: int, size: int,
+                   kind: int) -> None:  # fmt: skip
+    operation = _line(to, source, size, kind).copy
+    graphs.add(out, graph, needs, count, Kind.MEMCPY, operation)
+
+
+@runtime("cudaGraphExecMemcpyNodeSetParams")
+def graph_set_copy(instance: int, node: int, what: int) -> None:
+    graphs.set_operation(instance, node, Kind.MEMCPY, box_at(what).copy)
+
+
+@runtime("cudaGraphExecMemcpyNodeSetParams1D")
+def graph_set_line(instance: int, node: int, to: int, source: int, size: int, kind: int) -> None:
+    graphs.set_operation(instance, node, Kind.MEMCPY, _line(to, source, size, kind).copy)

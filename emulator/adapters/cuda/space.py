@@ -14,7 +14,7 @@ from emulator.errors import OperandError
 from emulator.machine.memory import Memory
 from emulator.memory.arena import ADDRESS_BITS
 
-Kind = Literal["device", "managed", "host", "registered", "variable"]
+Kind = Literal["device", "managed", "host", "registered", "mapped", "variable"]
 _ADDRESSES = 1 << ADDRESS_BITS
 #: CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED
 _REGISTERED = 712
@@ -39,15 +39,24 @@ class Space:
 
     def allocate(self, size: int, kind: Kind) -> int:
         """The address of new bytes, which are zero."""
+        return self.place(self.new(size), kind)
+
+    def new(self, size: int) -> Array:
+        """New bytes, which are zero, and which programs cannot reach yet."""
         if size <= 0:
             raise CudaError(INVALID_VALUE)
         if self.used + size > self.total:
             raise CudaError(OUT_OF_MEMORY)
         try:
-            array = np.frombuffer(mmap.mmap(-1, size), np.uint8)
+            return np.frombuffer(mmap.mmap(-1, size), np.uint8)
         except (OSError, OverflowError, ValueError):
             raise CudaError(OUT_OF_MEMORY) from None
-        self.used += size
+
+    def place(self, array: Array, kind: Kind) -> int:
+        """Lets programs reach bytes; their address."""
+        if self.used + array.nbytes > self.total:
+            raise CudaError(OUT_OF_MEMORY)
+        self.used += array.nbytes
         return self._add(array, kind)
 
     def register(self, address: int, size: int) -> None:
@@ -58,6 +67,10 @@ class Space:
             self._add(_view(address, size), "registered")
         except OperandError:
             raise CudaError(_REGISTERED) from None
+
+    def map(self, address: int, size: int) -> None:
+        """Lets kernels use virtual memory, which was counted when it was made."""
+        self._add(_view(address, size), "mapped")
 
     def _add(self, array: Array, kind: Kind) -> int:
         address = int(array.ctypes.data)
@@ -71,7 +84,7 @@ class Space:
         if buffer is None or buffer.address != address or buffer.kind not in kinds:
             raise CudaError(INVALID_VALUE)
         self.memory.free(address)
-        if self._kinds.pop(address) != "registered":
+        if self._kinds.pop(address) not in ("registered", "mapped"):
             self.used -= buffer.size
 
     def find(self, address: int) -> Buffer | None:

@@ -39,6 +39,8 @@ _MEMORY = 1 << 28
 _VAIN_TURNS = 256
 #: the same for loops that look at memory which others may change
 _VAIN_POLLS = 1 << 18
+#: reads of a clock with no effect between them, after which each skips a 16th of the time they took
+_IDLE_READS = 256
 #: statements after which a launch without a limit is looked at once more
 _LOOK = 1 << 16
 
@@ -111,6 +113,9 @@ class Grid:
     #: lanes go over from a strand to another part of the same one: not where strands have an order
     #: of their own, nor where counters look for those that part, or each lane's registers are kept
     sends = False
+    #: reads of a clock since anything had an effect, the time of the first of them, `progress`
+    #: then, and what the clock has skipped
+    _idle_reads, _idle_since, _at_read, _skipped = 0, 0, -1, 0
     #: classes that run blocks of statements, and make them
     wave_class: type[Wave] = Wave
     blocks_class: type[Blocks] = Blocks
@@ -153,6 +158,8 @@ class Grid:
         #: no more than a barrier
         self.progress = self.meetings = 0
         self._resumes = self._changes = 0
+        #: whether a wave that only polls memory may wait for another one
+        self.has_others = False
         self.watch: Any = None
         if self.checks is not None:
             self.watch = self.checks.grid(self)
@@ -165,6 +172,7 @@ class Grid:
         waves: list[Wave] = []
         before, turns = -1, 0
         while True:
+            self.has_others = len(waves) > 1 or self._started < self._last
             for wave in list(waves):
                 wave.run()
                 if wave.is_over:
@@ -175,6 +183,7 @@ class Grid:
                     self.launch.blocks_done(len(wave.ctas))
             if self._started < self._last:
                 waves.append(self._start(self._next_blocks()))
+                self.progress += 1
             elif not waves:
                 return
             elif self.progress != before:
@@ -184,7 +193,7 @@ class Grid:
                 ready = any(wave.ready for wave in waves)
                 if turns > _VAIN_TURNS and not ready:
                     raise waiting.deadlock(waves)
-                if self._resumed_in_vain():
+                if self._resumed_in_vain() and not ready:
                     raise waiting.deadlock(waves)
                 resumed = [wave for wave in waves if waiting.resume(wave)]
                 if not resumed and not ready:
@@ -193,10 +202,15 @@ class Grid:
     def _resumed_in_vain(self) -> bool:
         """Whether waits were given up again and again, and nothing changed but that threads met: a
         loop around a wait that will never be over, with a barrier in it."""
-        changes = self.progress - self.meetings
-        self._resumes = self._resumes + 1 if changes == self._changes else 0
-        self._changes = changes
+        self._resumes = self._resumes + 1 if self.changes == self._changes else 0
+        self._changes = self.changes
         return self._resumes > _VAIN_TURNS
+
+    @property
+    def changes(self) -> int:
+        """Changes whenever something happens that a thread in a loop may wait for: more than that
+        threads met."""
+        return self.progress - self.meetings
 
     def _limit_steps(self, limit: int | None, earlier: int = 0) -> None:
         """Says how many statements may be executed, with those that other grids did before."""
@@ -312,9 +326,15 @@ class Grid:
     # --- what strands tell ---
 
     def now(self) -> int:
-        """The time, in statements executed."""
+        """The time, in statements executed; it runs faster for a loop that only waits for time."""
         self.executed += 1
-        return self.executed
+        time = self.executed + self._skipped
+        if self.progress != self._at_read:
+            self._at_read, self._idle_since, self._idle_reads = self.progress, time, 0
+        self._idle_reads += 1
+        if self._idle_reads > _IDLE_READS:
+            self._skipped += (time - self._idle_since) // 16
+        return time
 
     def count(self, statements: int, lanes: int) -> None:
         self.executed += statements

@@ -5,6 +5,14 @@ streams allow. An error of a kernel is kept and returned by later calls, as on a
 """
 
 from emulator.adapters.cuda.calls import DRIVER
-from emulator.adapters.cuda.driver import devices, launches, memory, modules, streams
+from emulator.adapters.cuda.driver import (
+    devices,
+    graphs,
+    launches,
+    memory,
+    modules,
+    streams,
+    virtual,
+)
 
-__all__ = ["DRIVER", "devices", "launches", "memory", "modules", "streams"]
+__all__ = ["DRIVER", "devices", "graphs", "launches", "memory", "modules", "streams", "virtual"]

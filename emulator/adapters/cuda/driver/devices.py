@@ -231,8 +231,9 @@ def device_peer(out: int, one: int, other: int) -> None:
     put(out, "i", 0)
 
 
-@driver("cuDeviceGetP2PAttribute")
-def device_peer_attribute(out: int, attribute: int, one: int, other: int) -> int:
+@driver("cuDeviceGetP2PAttribute", "cuCtxEnablePeerAccess", "cuCtxDisablePeerAccess")
+def no_peer(*_: int) -> int:
+    """There is one device, and it is no peer of its own."""
     return INVALID_DEVICE
 
 

@@ -6,7 +6,8 @@ import ctypes
 import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import cache
 
 from emulator.adapters.cuda.calls import (
     INVALID_VALUE,
@@ -21,6 +22,7 @@ from emulator.adapters.cuda.calls import (
 from emulator.adapters.cuda.chips import attributes, processor, target
 from emulator.adapters.cuda.driver.devices import check_error, device, space
 from emulator.adapters.cuda.driver.modules import MOST_DYNAMIC, Function, complain
+from emulator.adapters.cuda.driver.nodes import Kind, Operation
 from emulator.adapters.cuda.driver.streams import submit
 from emulator.adapters.cuda.settings import settings
 from emulator.errors import OperandError, UnsupportedError
@@ -42,6 +44,12 @@ def launch(function: Function, grid: Sizes, block: Sizes, shared: int, stream: i
            raw: Sequence[bytes], cluster: Sizes | None = None) -> None:  # fmt: skip
     """Runs a kernel in a stream, or captures it."""
     check_error()
+    submit(stream, launching(function, grid, block, shared, raw, cluster), Kind.KERNEL)
+
+
+def launching(function: Function, grid: Sizes, block: Sizes, shared: int, raw: Sequence[bytes],
+              cluster: Sizes | None = None) -> Operation:  # fmt: skip
+    """A launch as an operation. Raises CudaError for sizes that cannot be."""
     most = function.set[MOST_DYNAMIC]
     threads = block[0] * block[1] * block[2]
     limit = attributes()
@@ -50,7 +58,7 @@ def launch(function: Function, grid: Sizes, block: Sizes, shared: int, stream: i
     )
     if not fits or not 0 < threads <= function.attribute(0) or shared > most:
         raise CudaError(INVALID_VALUE)
-    submit(stream, lambda: _run(function, grid, block, shared, raw, cluster))
+    return lambda: _run(function, grid, block, shared, raw, cluster)
 
 
 def _run(function: Function, grid: Sizes, block: Sizes, shared: int,
@@ -62,6 +70,7 @@ def _run(function: Function, grid: Sizes, block: Sizes, shared: int,
         report = function.kernel.launch(
             grid, block, raw, shared, cluster, check=given.check,
             memory=space().memory, step_limit=given.step_limit,
+            progress=_shown_progress(function.name) if _on_terminal() else None,
         )  # fmt: skip
     except KernelError as error:
         device.failed = _CODES.get(error.kind, _FAILED_LAUNCH)
@@ -78,6 +87,26 @@ def _run(function: Function, grid: Sizes, block: Sizes, shared: int,
     except MemoryError:
         raise CudaError(OUT_OF_MEMORY) from None
     _report(report, row, started)
+
+
+@cache
+def _on_terminal() -> bool:
+    return os.isatty(2)
+
+
+def _shown_progress(name: str) -> Callable[[int, int], None]:
+    """Shows on the terminal how far a launch is that takes longer than a second."""
+    started, shown = time.perf_counter(), False
+
+    def show(done: int, total: int) -> None:
+        nonlocal shown
+        if done < total and time.perf_counter() - started > 1:
+            shown = True
+            os.write(2, f"\r{name[:40]}: {done:,} of {total:,} blocks\033[K".encode())
+        elif shown:
+            os.write(2, b"\r\033[K")
+
+    return show
 
 
 def _report(report: Report, row: dict[str, object], started: float) -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import ctypes
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from dtypes import Array
 from emulator.adapters.cuda.calls import (
     INVALID_VALUE,
     NOT_SUPPORTED,
@@ -17,7 +19,8 @@ from emulator.adapters.cuda.calls import (
     put,
 )
 from emulator.adapters.cuda.driver.devices import check_device, check_error, device, space
-from emulator.adapters.cuda.driver.streams import submit
+from emulator.adapters.cuda.driver.nodes import Kind, Operation
+from emulator.adapters.cuda.driver.streams import stream_of, submit
 
 #: CUmemorytype: where a rectangle of a copy lies
 _HOST, _DEVICE, _ARRAY, _UNIFIED = 1, 2, 3, 4
@@ -28,6 +31,78 @@ class Pool:
     """A memory pool."""
 
 
+@dataclass(eq=False)
+class Block:
+    """Memory that nodes of graphs allocate and free, always at the same address."""
+
+    array: Array
+    #: the stream whose launch has allocated it; None: it is not allocated
+    stream: int | None = None
+
+    @property
+    def address(self) -> int:
+        return int(self.array.ctypes.data)
+
+    @property
+    def size(self) -> int:
+        return self.array.nbytes
+
+    def begin(self) -> None:
+        """Allocates it. Raises CudaError where it is allocated already."""
+        if self.stream is not None:
+            raise CudaError(INVALID_VALUE)
+        space().place(self.array, "device")
+        self.stream = graph_memory.stream
+        graph_memory.take(self.size)
+
+    def end(self) -> None:
+        """Frees it. Raises CudaError where it is not allocated."""
+        if self.stream is None:
+            raise CudaError(INVALID_VALUE)
+        space().release(self.address, "device")
+        free_bytes = graph_memory.free_bytes
+        free_bytes[self.stream] = free_bytes.get(self.stream, 0) + self.size
+        self.stream = None
+
+
+class GraphMemory:
+    """The memory of graphs: what one launch frees stays for the next one in the same stream."""
+
+    def __init__(self) -> None:
+        self.blocks: dict[int, Block] = {}
+        #: of each stream
+        self.free_bytes: dict[int, int] = {}
+        #: the stream of the launch under way; bytes taken from the device, and at most so far
+        self.stream = self.held = self.most = 0
+
+    def block(self, size: int) -> Block:
+        """New memory for an allocation node."""
+        made = Block(space().new(size))
+        self.blocks[made.address] = made
+        return made
+
+    def find(self, address: int) -> Block:
+        """The memory at an address; CudaError where no node allocates it."""
+        if address not in self.blocks:
+            raise CudaError(INVALID_VALUE)
+        return self.blocks[address]
+
+    def take(self, size: int) -> None:
+        """Counts bytes that are allocated: free ones first."""
+        reused = min(size, self.free_bytes.get(self.stream, 0))
+        self.free_bytes[self.stream] = self.free_bytes.get(self.stream, 0) - reused
+        self.held += size - reused
+        self.most = max(self.most, self.held)
+
+    def trim(self) -> None:
+        """Gives free bytes back."""
+        self.held -= sum(self.free_bytes.values())
+        self.free_bytes.clear()
+
+
+graph_memory = GraphMemory()
+
+
 @driver("cuMemAlloc_v2")
 def allocate(out: int, size: int) -> None:
     put(out, "Q", space().allocate(size, "device"))
@@ -35,10 +110,14 @@ def allocate(out: int, size: int) -> None:
 
 @driver("cuMemAllocAsync")
 def allocate_in_stream(out: int, size: int, stream: int) -> None:
-    if size:
-        allocate(out, size)
-    else:  # which cuMemAlloc refuses
+    if not size:  # which cuMemAlloc refuses
         put(out, "Q", 0)
+    elif stream_of(stream).graph is None:
+        allocate(out, size)
+    else:
+        block = graph_memory.block(size)
+        submit(stream, block.begin, Kind.MEM_ALLOC, block.address)
+        put(out, "Q", block.address)
 
 
 @driver("cuMemAllocFromPoolAsync")
@@ -71,13 +150,18 @@ def allocate_host_old(out: int, size: int) -> None:
 
 @driver("cuMemFree_v2")
 def free(address: int) -> None:
-    if address:
+    if address in graph_memory.blocks:
+        graph_memory.find(address).end()
+    elif address:
         space().release(address, "device", "managed")
 
 
 @driver("cuMemFreeAsync")
 def free_in_stream(address: int, stream: int) -> None:
-    free(address)
+    if stream_of(stream).graph is None:
+        free(address)
+    else:
+        submit(stream, graph_memory.find(address).end, Kind.MEM_FREE, address)
 
 
 @driver("cuMemFreeHost")
@@ -163,6 +247,40 @@ def pointer_attributes(count: int, which: int, outs: int, address: int) -> None:
 # --- copies and fills -----------------------------------------------------------------------------
 
 
+class Box(NamedTuple):
+    """A box of bytes: bytes from row to row and from plane to plane, and how many of each."""
+
+    to: int
+    to_pitch: int
+    to_plane: int
+    source: int
+    pitch: int
+    plane: int
+    width: int
+    height: int
+    depth: int = 1
+    to_device: bool = False
+    from_device: bool = False
+
+    def copy(self) -> None:
+        """Copies it. Raises CudaError where a row reaches beyond its buffer."""
+        for k in range(self.depth):
+            for row in range(self.height if self.width else 0):
+                to = self.to + k * self.to_plane + row * self.to_pitch
+                source = self.source + k * self.plane + row * self.pitch
+                held = space().host(to, self.width, device=self.to_device)
+                ctypes.memmove(
+                    held, space().host(source, self.width, device=self.from_device), self.width
+                )
+
+
+def submit_copy(box: Box, stream: int) -> None:
+    """Copies a box in a stream."""
+    check_error()
+    if box.width and box.height and box.depth:
+        submit(stream, box.copy, Kind.MEMCPY)
+
+
 def copy(
     to: int,
     source: int,
@@ -173,14 +291,8 @@ def copy(
     from_device: bool = False,
 ) -> None:
     """Copies bytes between the host and the device, whichever the addresses are of."""
-    check_error()
-
-    def move() -> None:
-        target = space().host(to, size, device=to_device)
-        ctypes.memmove(target, space().host(source, size, device=from_device), size)
-
-    if size:
-        submit(stream, move)
+    box = Box(to, 0, 0, source, 0, 0, size, 1, to_device=to_device, from_device=from_device)
+    submit_copy(box, stream)
 
 
 @driver("cuMemcpyHtoD_v2", "cuMemcpyHtoDAsync_v2")
@@ -208,14 +320,6 @@ def copy_peer(to: int, one: int, source: int, other: int, size: int, stream: int
     copy(to, source, size, stream)
 
 
-def copy_rows(
-    to: int, to_pitch: int, source: int, pitch: int, width: int, height: int, stream: int = 0
-) -> None:
-    """Copies a rectangle of bytes."""
-    for row in range(height):
-        copy(to + row * to_pitch, source + row * pitch, width, stream)
-
-
 def _base(kind: int, host: int, on_device: int) -> int:
     if kind == _ARRAY:
         raise CudaError(NOT_SUPPORTED)
@@ -229,33 +333,50 @@ def copy_2d(what: int, stream: int = 0) -> None:
         what, "QQI4xQQQQQQI4xQQQQQQ")  # fmt: skip
     source = _base(kind, host, on_device) + y * pitch + x
     to = _base(to_kind, to_host, to_device) + to_y * to_pitch + to_x
-    copy_rows(to, to_pitch, source, pitch, width, height, stream)
+    submit_copy(Box(to, to_pitch, 0, source, pitch, 0, width, height), stream)
 
 
 @driver("cuMemcpy3D_v2", "cuMemcpy3DAsync_v2")
 def copy_3d(what: int, stream: int = 0) -> None:
+    submit_copy(box_at(what), stream)
+
+
+def box_at(what: int) -> Box:
+    """The copy that a CUDA_MEMCPY3D describes."""
     (x, y, z, _, kind, host, on_device, _, _, pitch, rows,
      to_x, to_y, to_z, _, to_kind, to_host, to_device, _, _, to_pitch, to_rows,
      width, height, depth) = get(what, "QQQQI4xQQQQQQQQQQI4xQQQQQQQQQ")  # fmt: skip
     source = _base(kind, host, on_device) + y * pitch + x
     to = _base(to_kind, to_host, to_device) + to_y * to_pitch + to_x
-    for k in range(depth):
-        copy_rows(to + (to_z + k) * to_pitch * to_rows, to_pitch,
-                  source + (z + k) * pitch * rows, pitch, width, height, stream)  # fmt: skip
+    plane, to_plane = pitch * rows, to_pitch * to_rows
+    return Box(to + to_z * to_plane, to_pitch, to_plane, source + z * plane, pitch, plane,
+               width, height, depth)  # fmt: skip
 
 
 def fill(to: int, value: int, count: int, dtype: Any, stream: int = 0) -> None:
     """Writes one value again and again."""
+    fill_rows(to, 0, value, count, 1, dtype, stream)
+
+
+def fill_rows(to: int, pitch: int, value: int, width: int, height: int, dtype: Any,
+              stream: int = 0) -> None:  # fmt: skip
+    """Writes one value to each element of a rectangle."""
     check_error()
-    size = count * np.dtype(dtype).itemsize
-    if to % np.dtype(dtype).itemsize:
+    if width and height:
+        submit(stream, filling(to, pitch, value, width, height, dtype), Kind.MEMSET)
+
+
+def filling(to: int, pitch: int, value: int, width: int, height: int, dtype: Any) -> Operation:
+    """The fill of a rectangle as an operation."""
+    size = np.dtype(dtype).itemsize
+    if to % size:
         raise CudaError(INVALID_VALUE)
 
     def write() -> None:
-        space().bytes_at(to, size).view(dtype)[:] = value
+        for row in range(height):
+            space().bytes_at(to + row * pitch, width * size).view(dtype)[:] = value
 
-    if count:
-        submit(stream, write)
+    return write
 
 
 @driver("cuMemsetD8_v2", "cuMemsetD8Async")
@@ -273,25 +394,19 @@ def fill_32(to: int, value: int, count: int, stream: int = 0) -> None:
     fill(to, value, count, np.uint32, stream)
 
 
-def _fill_rows(to: int, pitch: int, value: int, width: int, height: int, dtype: Any,
-               stream: int) -> None:  # fmt: skip
-    for row in range(height):
-        fill(to + row * pitch, value, width, dtype, stream)
-
-
 @driver("cuMemsetD2D8_v2", "cuMemsetD2D8Async")
 def fill_rows_8(to: int, pitch: int, value: int, width: int, height: int, stream: int = 0) -> None:
-    _fill_rows(to, pitch, value, width, height, np.uint8, stream)
+    fill_rows(to, pitch, value, width, height, np.uint8, stream)
 
 
 @driver("cuMemsetD2D16_v2", "cuMemsetD2D16Async")
 def fill_rows_16(to: int, pitch: int, value: int, width: int, height: int, stream: int = 0) -> None:
-    _fill_rows(to, pitch, value, width, height, np.uint16, stream)
+    fill_rows(to, pitch, value, width, height, np.uint16, stream)
 
 
 @driver("cuMemsetD2D32_v2", "cuMemsetD2D32Async")
 def fill_rows_32(to: int, pitch: int, value: int, width: int, height: int, stream: int = 0) -> None:
-    _fill_rows(to, pitch, value, width, height, np.uint32, stream)
+    fill_rows(to, pitch, value, width, height, np.uint32, stream)
 
 
 # --- pools ----------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import math
 import struct
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,8 @@ MOST_DYNAMIC = 8
 _LTO_INPUT = 5
 #: CUjit_option of the buffer for errors, and of its size
 _ERROR_LOG, _ERROR_LOG_BYTES = 5, 6
+#: version of the wrapper of a fat binary that was linked of others
+_LINKED = 2
 #: how LLVM's bitcode begins, and NVIDIA's LTO-IR in a file of its own
 _LTO = (b"BC\xc0\xde", b"\xed\x43\x4e\x7f")
 
@@ -150,6 +153,31 @@ def image_at(address: int) -> bytes:
         return ctypes.string_at(address, fatbin.size_of(ctypes.string_at(address, 16)))
     start = ctypes.string_at(address, 4)
     return start if start == _ELF else ctypes.string_at(address)
+
+
+def joined_program(texts: Sequence[tuple[str, str]]) -> str:
+    """Several PTX texts, each with its name, as one program, with the functions of NVIDIA's
+    library cudadevrt that it calls."""
+    text = joined(texts)
+    return joined([("", text), ("cudadevrt", GRID_GROUPS)]) if "cudaCG" in text else text
+
+
+def program_at(wrapper: int) -> str:
+    """The PTX of the fat binary that a program registers.
+
+    A program of ``nvcc -rdc=true`` registers its linked machine code, and beside it the fat
+    binaries that were linked (crt/link.stub), whose PTX is linked here.
+    """
+    _, version, _, linked = get(wrapper, "IIQQ")
+    if version != _LINKED or not linked:
+        return ptx_of(image_at(wrapper))
+    texts: list[tuple[str, str]] = []
+    # NVIDIA's library cudadevrt is among them, as machine code: its functions are here already.
+    while image := get(linked, "Q")[0]:
+        found = fatbin.newest_or_none(image_at(image), target().number)
+        texts += [(f"file {len(texts) + 1}", found)] if found else []
+        linked += 8
+    return joined_program(texts) if texts else ptx_of(image_at(wrapper))
 
 
 def _file(path: int) -> bytes:
@@ -309,9 +337,7 @@ def link_complete(state: int, out: int, size: int) -> None:
     if not linking.texts:
         linking.complain("nothing is linked", UnsupportedError("no PTX was given"))
         raise CudaError(INVALID_IMAGE)
-    text = joined(linking.texts)
-    if "cudaCG" in text:
-        text = joined([("", text), ("cudadevrt", GRID_GROUPS)])
+    text = joined_program(linking.texts)
     try:
         faults = Module(text, target().name).link_problems
     except EmulatorError as error:

@@ -1,10 +1,9 @@
-"""Streams, events, and graphs that are captured from streams."""
+"""Streams, events, and what is captured from streams."""
 
 from __future__ import annotations
 
 import ctypes
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from emulator.adapters.cuda.calls import (
@@ -15,26 +14,11 @@ from emulator.adapters.cuda.calls import (
     put,
 )
 from emulator.adapters.cuda.driver.devices import check_error, device
+from emulator.adapters.cuda.driver.nodes import Graph, Kind, Node, Operation
 
-Operation = Callable[[], None]
 #: handles of the default streams
 _DEFAULT = (0, 1, 2)
 _NOT_CAPTURING, _DISABLED_TIMING = 901, 2
-
-
-@dataclass(eq=False)
-class Graph:
-    """Operations that were captured, in order."""
-
-    operations: list[Operation] = field(default_factory=list)
-    handle: int = 0
-
-
-@dataclass(eq=False)
-class GraphInstance:
-    """A graph that can be launched."""
-
-    operations: list[Operation]
 
 
 @dataclass(eq=False)
@@ -44,6 +28,8 @@ class Stream:
     flags: int = 0
     priority: int = 0
     graph: Graph | None = None
+    #: the nodes that the next one of a capture waits for
+    tails: list[Node] = field(default_factory=list)
 
 
 @dataclass(eq=False)
@@ -53,6 +39,7 @@ class Event:
     flags: int = 0
     at: float | None = None
     graph: Graph | None = None
+    tails: list[Node] = field(default_factory=list)
 
 
 _defaults = {number: Stream() for number in _DEFAULT}
@@ -64,13 +51,13 @@ def stream_of(handle: int) -> Stream:
     return _defaults[handle] if handle in _defaults else handles.find(handle, Stream)
 
 
-def submit(handle: int, operation: Operation) -> None:
-    """Runs an operation in a stream, or captures it."""
-    graph = stream_of(handle).graph
-    if graph is None:
+def submit(handle: int, operation: Operation, kind: Kind, address: int = 0) -> None:
+    """Runs an operation in a stream, or captures it as a node."""
+    stream = stream_of(handle)
+    if stream.graph is None:
         operation()
     else:
-        graph.operations.append(operation)
+        stream.tails = [stream.graph.add(Node(kind, operation, stream.tails, address))]
 
 
 @driver("cuStreamCreate")
@@ -97,11 +84,13 @@ def synchronize(stream: int) -> None:
 
 @driver("cuStreamWaitEvent")
 def wait_event(stream: int, event: int, flags: int) -> None:
-    captured = handles.find(event, Event).graph
-    waiting = stream_of(stream)
-    if captured is not None and waiting.graph is None and captured.handle == 0:
-        waiting.graph = captured
+    recorded, waiting = handles.find(event, Event), stream_of(stream)
+    if recorded.graph is None or recorded.graph.handle:
+        return  # not of a capture that goes on
+    if waiting.graph is None:
+        waiting.graph, waiting.tails = recorded.graph, []
         _capturing.append(waiting)
+    waiting.tails = list(dict.fromkeys([*waiting.tails, *recorded.tails]))
 
 
 @driver("cuStreamGetCtx", "cuStreamGetCtx_v2")
@@ -135,13 +124,18 @@ def stream_device(stream: int, out: int) -> None:
 @driver("cuStreamAddCallback")
 def add_callback(stream: int, function: int, data: int, _: int) -> None:
     called = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p)(function)
-    submit(stream, lambda: called(stream, device.failed, data))
+    submit(stream, lambda: called(stream, device.failed, data), Kind.HOST)
 
 
 @driver("cuLaunchHostFunc")
 def host_function(stream: int, function: int, data: int) -> None:
+    submit(stream, host_call(function, data), Kind.HOST)
+
+
+def host_call(function: int, data: int) -> Operation:
+    """The call of a program's function as an operation."""
     called = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(function)
-    submit(stream, lambda: called(data))
+    return lambda: called(data)
 
 
 # --- events ---------------------------------------------------------------------------------------
@@ -159,13 +153,11 @@ def event_destroy(event: int) -> None:
 
 @driver("cuEventRecord", "cuEventRecordWithFlags")
 def event_record(event: int, stream: int, _: int = 0) -> None:
-    recorded = handles.find(event, Event)
-    recorded.graph = stream_of(stream).graph
-
-    def record() -> None:
+    recorded, where = handles.find(event, Event), stream_of(stream)
+    # In a capture it marks a place, and is no node.
+    recorded.graph, recorded.tails = where.graph, where.tails
+    if where.graph is None:
         recorded.at = time.perf_counter()
-
-    submit(stream, record)
 
 
 @driver("cuEventSynchronize", "cuEventQuery")
@@ -185,7 +177,7 @@ def event_elapsed(out: int, first: int, last: int) -> int:
     return 0
 
 
-# --- capture and graphs ---------------------------------------------------------------------------
+# --- capture ------------------------------------------------------------------------------------
 
 
 @driver("cuStreamBeginCapture_v2")
@@ -193,7 +185,7 @@ def begin_capture(stream: int, mode: int) -> None:
     started = stream_of(stream)
     if started.graph is not None or stream in (0, 1):
         raise CudaError(INVALID_VALUE if started.graph else 900)
-    started.graph = Graph()
+    started.graph, started.tails = Graph(), []
     _capturing.append(started)
 
 
@@ -214,48 +206,3 @@ def is_capturing(stream: int, out: int, identifier: int = 0, *_: int) -> None:
     graph = stream_of(stream).graph
     put(out, "I", int(graph is not None))
     put(identifier, "Q", id(graph) if graph else 0)
-
-
-@driver("cuGraphCreate")
-def graph_create(out: int, _: int) -> None:
-    graph = Graph()
-    graph.handle = handles.add(graph)
-    put(out, "Q", graph.handle)
-
-
-@driver("cuGraphInstantiateWithFlags")
-def instantiate(out: int, graph: int, _: int) -> None:
-    put(out, "Q", handles.add(GraphInstance(list(handles.find(graph, Graph).operations))))
-
-
-@driver("cuGraphInstantiateWithParams")
-def instantiate_with(out: int, graph: int, _: int) -> None:
-    instantiate(out, graph, 0)
-
-
-@driver("cuGraphLaunch")
-def graph_launch(instance: int, stream: int) -> None:
-    for operation in handles.find(instance, GraphInstance).operations:
-        submit(stream, operation)
-
-
-@driver("cuGraphUpload")
-def graph_upload(instance: int, stream: int) -> None:
-    handles.find(instance, GraphInstance)
-
-
-@driver("cuGraphGetNodes")
-def graph_nodes(graph: int, nodes: int, count: int) -> None:
-    if nodes:
-        raise CudaError(801)
-    put(count, "Q", len(handles.find(graph, Graph).operations))
-
-
-@driver("cuGraphDestroy")
-def graph_destroy(graph: int) -> None:
-    handles.take(graph, Graph)
-
-
-@driver("cuGraphExecDestroy")
-def instance_destroy(instance: int) -> None:
-    handles.take(instance, GraphInstance)

@@ -1,0 +1,149 @@
+"""Virtual memory: reserved addresses, physical memory, and mappings of one to the other."""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+from dataclasses import dataclass
+
+from emulator.adapters.cuda.calls import (
+    INVALID_VALUE,
+    OUT_OF_MEMORY,
+    CudaError,
+    driver,
+    handles,
+    put,
+)
+from emulator.adapters.cuda.driver.devices import space
+
+#: as on an H100
+_GRANULARITY = 2 << 20
+#: bytes of a CUmemAllocationProp
+_PROPERTIES = 32
+_NONE, _SHARED_FIXED, _PRIVATE_FIXED = 0, mmap.MAP_SHARED | 0x10, mmap.MAP_PRIVATE | 0x30
+_libc = ctypes.CDLL(None, use_errno=True)
+_libc.mmap.restype = ctypes.c_void_p
+_libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
+
+
+class Physical:
+    """Physical memory: a file in memory, which lives while it is mapped."""
+
+    def __init__(self, size: int, properties: bytes) -> None:
+        self.size, self.properties = size, properties
+        self.file = os.memfd_create("emulator")
+        os.ftruncate(self.file, size)
+        space().used += size
+
+    def __del__(self) -> None:
+        os.close(self.file)
+        space().used -= self.size
+
+
+@dataclass
+class Reservation:
+    """Addresses of a program: bytes, and what is mapped, by address."""
+
+    size: int
+    mapped: dict[int, Physical]
+
+
+_reserved: dict[int, Reservation] = {}
+
+
+def _map(address: int, size: int, protection: int, flags: int, file: int, offset: int) -> int:
+    at = _libc.mmap(address or None, size, protection, flags, file, offset)
+    if at in (None, ctypes.c_void_p(-1).value):
+        raise CudaError(OUT_OF_MEMORY)
+    return int(at)
+
+
+def _around(address: int, size: int) -> Reservation:
+    """The reservation that has these addresses; raises CudaError where none has."""
+    for start, found in _reserved.items():
+        if start <= address and address + size <= start + found.size:
+            return found
+    raise CudaError(INVALID_VALUE)
+
+
+def _whole(*sizes: int) -> None:
+    if any(size % _GRANULARITY for size in sizes):
+        raise CudaError(INVALID_VALUE)
+
+
+@driver("cuMemGetAllocationGranularity")
+def granularity(out: int, properties: int, which: int) -> None:
+    put(out, "Q", _GRANULARITY)
+
+
+@driver("cuMemAddressReserve")
+def reserve(out: int, size: int, alignment: int, wanted: int, flags: int) -> None:
+    _whole(size, alignment)
+    if not size:
+        raise CudaError(INVALID_VALUE)
+    # Room for an aligned start; what is left over costs addresses, no memory.
+    step = max(alignment, _GRANULARITY)
+    at = -(-_map(0, size + step, _NONE, mmap.MAP_PRIVATE | 0x20, -1, 0) // step) * step
+    _reserved[at] = Reservation(size, {})
+    put(out, "Q", at)
+
+
+@driver("cuMemAddressFree")
+def free_addresses(address: int, size: int) -> None:
+    found = _reserved.get(address)
+    if found is None or found.size != size or found.mapped:
+        raise CudaError(INVALID_VALUE)
+    del _reserved[address]
+
+
+@driver("cuMemCreate")
+def create(out: int, size: int, properties: int, flags: int) -> None:
+    _whole(size)
+    if not size or not properties:
+        raise CudaError(INVALID_VALUE)
+    if space().used + size > space().total:
+        raise CudaError(OUT_OF_MEMORY)
+    put(out, "Q", handles.add(Physical(size, ctypes.string_at(properties, _PROPERTIES))))
+
+
+@driver("cuMemRelease")
+def release(handle: int) -> None:
+    handles.take(handle, Physical)
+
+
+@driver("cuMemGetAllocationPropertiesFromHandle")
+def properties_of(out: int, handle: int) -> None:
+    put(out, f"{_PROPERTIES}s", handles.find(handle, Physical).properties)
+
+
+@driver("cuMemMap")
+def map_memory(address: int, size: int, offset: int, handle: int, flags: int) -> None:
+    found, physical = _around(address, size), handles.find(handle, Physical)
+    _whole(address, size, offset)
+    taken = any(address < at + x.size and at < address + size for at, x in found.mapped.items())
+    if taken or offset + size > physical.size:
+        raise CudaError(INVALID_VALUE)
+    writable = mmap.PROT_READ | mmap.PROT_WRITE
+    _map(address, size, writable, _SHARED_FIXED, physical.file, offset)
+    found.mapped[address] = physical
+
+
+@driver("cuMemSetAccess")
+def set_access(address: int, size: int, descriptions: int, count: int) -> None:
+    found = _around(address, size)
+    inside = sum(x.size for at, x in found.mapped.items() if address <= at < address + size)
+    if inside < size:
+        raise CudaError(INVALID_VALUE)
+    if space().find(address) is None:
+        space().map(address, size)
+
+
+@driver("cuMemUnmap")
+def unmap(address: int, size: int) -> None:
+    found = _around(address, size)
+    for at in [at for at in found.mapped if address <= at < address + size]:
+        if space().find(at) is not None:
+            space().release(at, "mapped")
+        del found.mapped[at]
+    _map(address, size, _NONE, _PRIVATE_FIXED, -1, 0)
