@@ -479,7 +479,7 @@ class Binder:
                 "[variable+offset]; got",
             )
         coordinates = self._coordinates(operand, given)
-        if given.base is None and operand.space == "tensor":
+        if given.base is None and operand.space in ("tensor", "texture"):
             what = f"the address of {self.opcode}, operand {operand.name}, is a register; got"
             self.refuse(given, what)
         if given.base is None:
@@ -488,7 +488,7 @@ class Binder:
         register = self.scope.register(name)
         if register is not None:
             held = self.scope.function.registers[register.index].type
-            usual = () if operand.space == "tensor" else _ADDRESS_TYPES
+            usual = () if operand.space in ("tensor", "texture") else _ADDRESS_TYPES
             types = dict.fromkeys((*usual, *operand.types))
             if held not in types:
                 legal = listing(f".{t}" for t in types)

@@ -12,7 +12,8 @@ called d, p or q:
 * ``a.part`` may be followed by a selector of `SELECTORS`, which the rule takes as ``asel``;
 * ``a&`` may be the name of a variable or function, for its address;
 * ``a^`` may be a vector of two or four registers in braces, which share the operand's bits;
-* ``[a]`` an address, ``[a:shared]`` in that state space, ``[a:space]`` in the space of that slot,
+* ``[a]`` an address, ``[t:texture;2]`` a texture's handle and two coordinates,
+  ``[a:shared]`` in that state space, ``[a:space]`` in the space of that slot,
   ``[map;dim]`` with as many coordinates behind it as the slot says (``3d``), ``[map;5]`` with five;
 * ``{d*vec}`` registers in braces, as many as the slot says (``v4``), or one without braces where it
   says nothing; ``{d*4}`` so many, ``{c:u16*dim-2}`` two less than the slot says, of another type,
@@ -266,7 +267,7 @@ def settle(pattern: OperandPattern, words: dict[str, str], default: str) -> Oper
     if operand.kind == "address":
         coordinates = number if pattern.count else 0
         space = words.get(name, name)
-        short = () if space in ("", "global") else _SHORT_ADDRESSES
+        short = () if space in ("", "global", "texture") else _SHORT_ADDRESSES
         long = () if space == "tensor" else _ADDRESSES
         return replace(operand, space=space, types=long + short, coordinates=coordinates)
     if operand.kind == "immediate":
