@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from emulator.isa.ordinary.row import Row
+from emulator.isa.ordinary.row import Row, doing
 
 #: geometries, and the registers that their coordinates take
 _COORDINATES = (("1d", 1), ("2d|a1d", 2), ("3d|a2d", 4))
@@ -24,4 +24,4 @@ def _fetches() -> Iterator[Row]:
 
 _LEVELS = "levels of detail"
 
-ROWS = tuple(_fetches())
+ROWS = tuple(doing("samples", _fetches()))
