@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from emulator.matrices.mma import mma
     from emulator.memory.descriptors import load_tile, store_tile
     from emulator.memory.tensor_map import TensorMap
+    from emulator.memory.texture import Texture
     from emulator.targets import TARGETS
     from emulator.tools.descriptors.description import describe_descriptor
     from emulator.tools.descriptors.difference import diff_descriptors
@@ -74,6 +75,7 @@ __all__ = [
     "SharedMemoryDescriptor",
     "StoredTile",
     "TensorMap",
+    "Texture",
     "UndefinedError",
     "UnsupportedError",
     "Warp",
@@ -115,6 +117,7 @@ _LATER = {
     "emulator.matrices.mma": "mma",
     "emulator.memory.descriptors": "load_tile store_tile",
     "emulator.memory.tensor_map": "TensorMap",
+    "emulator.memory.texture": "Texture",
     "emulator.targets": "TARGETS",
     "emulator.tools.descriptors.description": "describe_descriptor",
     "emulator.tools.descriptors.difference": "diff_descriptors",

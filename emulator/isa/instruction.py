@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 EFFECTS = {
     "pure": "writes registers and does nothing else",
     "reads": "loads registers from memory",
+    "samples": "reads texels of a texture",
     "writes": "stores to memory",
     "exchanges": "reads and writes memory that other blocks see, as one action",
     "reduces": "combines memory with its operands, and gives nothing back",

@@ -16,6 +16,7 @@ from emulator.errors import OperandError, hint, listing, quoted, shown
 from emulator.memory.allocation import Allocation, fits
 from emulator.memory.arena import Arena, bytes_view
 from emulator.memory.tensor_map import TensorMap
+from emulator.memory.texture import Texture
 from emulator.memory.untouched import copy_changed
 from emulator.ptx.program import Function, Parameter
 
@@ -87,9 +88,27 @@ def place_arguments(
     addresses = _place_arrays(arena, arrays, placed)
     raw = bytearray(max((p.offset + p.bytes for p in function.parameters), default=0))
     for parameter, label, value in zip(function.parameters, labels, values, strict=True):
+        if isinstance(value, Texture):
+            value = _handle(arena, parameter, label, value)
         held = packed(parameter, label, value, addresses)
         raw[parameter.offset : parameter.offset + parameter.bytes] = held
     placed.parameters = bytes(raw)
+
+
+#: the handle of the first texture of a launch: an address that leads nowhere
+_FIRST_HANDLE = 0x7E00_0000_0000
+
+
+def _handle(arena: Arena, parameter: Parameter, label: str, texture: Texture) -> int:
+    """The handle by which the kernel finds a texture."""
+    if parameter.bytes != 8:
+        raise OperandError(
+            f"parameter {label} is .{parameter.type} of {parameter.bytes} bytes; a Texture is "
+            "passed as a handle of 8"
+        )
+    handle = _FIRST_HANDLE + len(arena.textures)
+    arena.textures[handle] = texture
+    return handle
 
 
 def arrays_of(
@@ -267,7 +286,7 @@ def _python_number(parameter: Parameter, label: str, value: Any) -> bytes:
             width = {4: np.float32, 8: np.float64, 2: np.float16}[parameter.bytes]
             return _rounded(parameter, label, value, np.dtype(width))
         raise OperandError(f"parameter {label} is .{parameter.type}; got the float {value!r}")
-    kinds = ("an array", "a number", "bytes", "a TensorMap")
+    kinds = ("an array", "a number", "bytes", "a TensorMap", "a Texture")
     raise OperandError(
         f"argument {label} is {listing(kinds)}; got {type(value).__name__}"
         f"{hint(type(value).__name__, ('ndarray', 'Tensor'))}"

@@ -80,6 +80,7 @@ KINDS = {
     "target": "a branch or a call leads to no legal place",
     "tensor copy": "the coordinates or the box of a tensor copy are illegal",
     "tensor map": "a tensor map does not fit the copy that names it",
+    "texture": "a handle names no texture, or one that the statement cannot read",
     "trap": "the kernel executed trap",
     "undefined": "PTX leaves the result of the statement undefined",
     "unsupported": "the statement asks for something that is not modelled",

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from dtypes import Array
 from emulator.errors import OperandError
 from emulator.memory.allocation import WORD, Allocation, Room, zeros_at
+from emulator.memory.texture import Texture
 from emulator.memory.untouched import copy_changed, zeros
 
 Addresses = NDArray[np.uint64]
@@ -160,6 +161,8 @@ class Arena:
         self._journal: list[tuple[Array, Array]] = []
         self._kept: dict[Allocation, tuple[int, int]] = {}
         self._freed: list[Allocation] = []
+        #: the textures that kernels may read, by their handles
+        self.textures: dict[int, Texture] = {}
         #: set by native code that could not have bytes kept, and why: Python drops errors of
         #: functions that native code calls
         self.stopped: Indexes = np.zeros(1, np.int64)

@@ -16,6 +16,7 @@ NAMES = {
     "calls": "call",
     "returns": "ret",
     "reads": "ld ldu atom",
+    "samples": "tex",
     "writes": "st atom red",
     "exchanges": "atom red multimem clusterlaunchcontrol",
     "asynchronous": "st red",

@@ -23,6 +23,7 @@ TABLES = {
     "arith": "recipes, steps, evidence and rules",
     "adapters/triton_lowering.py": "which instruction a product of Triton is",
     "matrices/library/rules.py": "which instructions libraries multiply with",
+    "ptx/declarations.py": "syntax: names of state spaces",
     "ptx/body.py": "syntax: a pragma for the next ld",
     "ptx/contraction.py": "rules of ptxas",
     "ptx/dataflow.py": "rules of ptxas",

@@ -163,7 +163,7 @@ def test_what_a_form_says_of_itself():
         ("setp.lo.s32", UnsupportedError, "there are setp"),
         ("set.lt.f32.u32.u32", UnsupportedError, "nearest is"),
         ("addx.s32", ParseError, "nearest to 'addx' is 'add"),
-        ("tex.2d.v4.f32.f32", UnsupportedError, "not modelled"),
+        ("tld4.r.2d.v4.f32.f32", UnsupportedError, "not modelled"),
     ],
 )
 def test_what_is_no_form(text, error, message):

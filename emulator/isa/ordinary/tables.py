@@ -12,6 +12,7 @@ from emulator.isa.ordinary import (
     lanes,
     memory,
     packed,
+    textures,
     video,
 )
 from emulator.isa.ordinary.row import Row
@@ -29,4 +30,5 @@ ROWS: tuple[Row, ...] = (
     *packed.ROWS,
     *control.ROWS,
     *asynchronous.ROWS,
+    *textures.ROWS,
 )

@@ -19,6 +19,7 @@ from emulator.machine.reference import (
     synchronisation,
     tcgen05,
     tensors,
+    textures,
     wgmma,
 )
 from emulator.machine.reference.compute import Run
@@ -56,6 +57,7 @@ EACH: dict[str, Callable[[Statement, Function], Run]] = {
     **issuer.each(tensor_maps.EACH),
     **cancel.EACH,
     **tcgen05.EACH,
+    "tex": textures.fetch,
 }
 #: the same of those that say where a thread goes on, and of those that threads execute together
 FLOWS = {**control.FLOWS, **synchronisation.FLOWS, **mbarriers.FLOWS}

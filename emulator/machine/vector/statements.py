@@ -22,6 +22,7 @@ from emulator.machine.vector import (
     synchronisation,
     tcgen05,
     tensors,
+    textures,
     wgmma,
 )
 from emulator.machine.vector.compute import Step
@@ -56,6 +57,7 @@ STEPS: dict[str, Make] = {
     **issuer.each(shared_cancel.EACH),
     **wgmma.STEPS,
     **tcgen05.STEPS,
+    "tex": textures.fetch,
 }
 
 
@@ -104,6 +106,8 @@ def _in_turn(steps: list[Step]) -> Step:
 
 def runs(instruction: object) -> bool:
     """True if there is a step for an instruction."""
+    if isinstance(instruction, Instruction) and instruction.form.unmodelled:
+        return False
     if type(instruction) in matrix.STEPS or rule_of(instruction):
         return True
     if isinstance(instruction, Instruction) and instruction.effects & {"hint", "jumps"}:

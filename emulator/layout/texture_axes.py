@@ -1,0 +1,110 @@
+"""Coordinates of textures: which texels of an axis a coordinate leads to, and how far between them.
+
+Found in recordings of an H200, with which all of it agrees (tests/golden/h200_textures.jsonl.gz). A
+coordinate in texels becomes a number with 8 bits of fraction, rounded to nearest, ties up; the
+linear filter lies half a texel lower. A coordinate from 0 to 1 is cut to 21 bits of fraction first,
+to 22 on an axis of more than 8,192 texels, to 23 on one of more than 65,536, and multiplied by the
+size. Where clamping makes both texels of the linear filter one, there is no fraction.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dtypes import Array
+
+Integers = NDArray[np.int64]
+Address = Literal["wrap", "mirror", "clamp", "border"]
+
+_BITS = 8
+_ONE = 1 << _BITS
+#: coordinates in texels beyond it lead to the last texel, or to the border
+_FAR = 2.0**30
+
+
+class Places(NamedTuple):
+    """Places on one axis: the texel, the one above it, and the fraction between them in 1/256; what
+    leads outside of a texture with a border is -1."""
+
+    low: Integers
+    high: Integers
+    fraction: Integers
+
+
+def _unit_bits(size: int) -> int:
+    """Bits of fraction that coordinates from 0 to 1 keep."""
+    return 21 + (size > 1 << 13) + (size > 1 << 16)
+
+
+def nearest(words: Array, size: int, address: Address, unit: bool) -> Integers:
+    """The texels ``(lanes,)`` that the point filter reads for f32 coordinates, -1 for the border.
+
+    `unit`: coordinates go from 0 to 1; else to `size`, and wrapping and mirroring are clamping."""
+    if not unit:
+        return addressed(np.floor(_number(words)).astype(np.int64), size, _plain(address))
+    bits = _unit_bits(size)
+    cut, mirrored = _cut(words, bits, address)
+    index = cut * size >> bits
+    index = np.where(mirrored, size - 1 - index, index)
+    return addressed(index, size, address if address == "border" else "clamp")
+
+
+def between(words: Array, size: int, address: Address, unit: bool) -> Places:
+    """The texels that the linear filter reads for f32 coordinates; see `nearest`."""
+    if unit:
+        bits = _unit_bits(size)
+        cut, mirrored = _cut(words, bits, address)
+        less = bits - _BITS
+        place = cut * size + (1 << less - 1) >> less
+    else:
+        mirrored = np.zeros(len(words), bool)
+        address = _plain(address)
+        place = np.floor(_number(words) * _ONE + 0.5).astype(np.int64)
+    place = place - _ONE // 2
+    if address == "clamp":
+        place = np.clip(place, 0, (size - 1) * _ONE)
+    first = place >> _BITS
+    low, high = addressed(first, size, address), addressed(first + 1, size, address)
+    if address == "mirror":
+        low, high = (np.where(mirrored, size - 1 - texel, texel) for texel in (low, high))
+    return Places(low, high, place & _ONE - 1)
+
+
+def addressed(index: Integers, size: int, address: Address) -> Integers:
+    """Numbers of texels brought into an axis, -1 for the border."""
+    if address == "wrap":
+        return index % size
+    if address == "border":
+        return np.where((index < 0) | (index >= size), -1, index)
+    return np.clip(index, 0, size - 1)
+
+
+def _plain(address: Address) -> Address:
+    return "border" if address == "border" else "clamp"
+
+
+def _number(words: Array) -> NDArray[np.float64]:
+    """f32 words as numbers; 0 of a NaN and of subnormal numbers."""
+    with np.errstate(invalid="ignore"):
+        held = words.astype(np.uint32).view(np.float32).astype(np.float64)
+    held = np.where(np.isnan(held) | (np.abs(held) < 2.0**-126), 0.0, held)
+    return np.clip(held, -_FAR, _FAR)
+
+
+def _cut(words: Array, bits: int, address: Address) -> tuple[Integers, NDArray[np.bool_]]:
+    """Coordinates from 0 to 1 with so many bits of fraction, brought into this range where they
+    wrap, and which of them are mirrored."""
+    numbers = _number(words)
+    if address in ("wrap", "mirror"):
+        # What is as large as the limit is even and has no fraction.
+        numbers = np.where(np.abs(numbers) == _FAR, 0.0, numbers)
+    else:
+        numbers = np.clip(numbers, -8.0, 8.0)
+    fixed = np.floor(np.ldexp(numbers, bits)).astype(np.int64)
+    if address not in ("wrap", "mirror"):
+        return fixed, np.zeros(len(fixed), bool)
+    odd = (fixed >> bits & 1 == 1) & (address == "mirror")
+    return fixed & (1 << bits) - 1, odd
