@@ -31,7 +31,7 @@ from emulator.tools.pytorch.unknown import unknown_kind
 _NAME = "scaled_dot_product_attention"
 _ORDER = "computed as on the GPU"
 _HALF = (torch.float16, torch.bfloat16)
-#: sizes up to which cuDNN's kernel was recorded: queries or keys, and the width of a head
+#: sizes up to which kernels were recorded: queries or keys, and the width of a head
 _RECORDED_LENGTH, _RECORDED_WIDTH = 512, 128
 _plain = (torch.Tensor, torch.nn.Parameter)
 _aten = torch.ops.aten
@@ -45,6 +45,12 @@ class _Asked(NamedTuple):
     v: Any
     causal: bool
     scale: float
+
+
+def _was_recorded(asked: _Asked) -> bool:
+    """True for sizes within those of the recordings."""
+    longest = max(asked.q.shape[-2], asked.k.shape[-2])
+    return longest <= _RECORDED_LENGTH and asked.q.shape[-1] <= _RECORDED_WIDTH
 
 
 class Attention:
@@ -89,9 +95,8 @@ class Attention:
         if half and width % 8 == 0:
             if number // 10 in (9, 10) and cuda.cudnn_sdp_enabled():
                 # A single query has a kernel of its own.
-                longest = max(queries, asked.k.shape[-2])
-                seen = queries > 1 and longest <= _RECORDED_LENGTH and width <= _RECORDED_WIDTH
-                return CUDNN if seen and square and self.chip.name == RECORDED_ON else None
+                seen = queries > 1 and square and _was_recorded(asked)
+                return CUDNN if seen and self.chip.name == RECORDED_ON else None
             if cuda.flash_sdp_enabled() and width <= 256 and square:
                 return FLASH
         aligned = width % (8 if half else 4) == 0
@@ -115,7 +120,7 @@ class Attention:
         if self.chip.name != RECORDED_ON:
             return "modelled"
         # What picks cuDNN's kernel is not known; sizes that were recorded had this one.
-        return "rule" if form == CUDNN or asked.q.shape[-1] > _RECORDED_WIDTH else "recorded"
+        return "recorded" if form != CUDNN and _was_recorded(asked) else "rule"
 
     def backward(self, form: int, asked: _Asked, made: Attended, given: Any) -> Any:
         """The gradients; where a kernel's order is not known, by products and a softmax."""
