@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 ORDER = (
     "tutorial", "cuda", "kernels", "programs", "triton", "pytorch", "faults", "checks", "debugger",
     "launches", "testing", "instructions", "pictures", "matrices", "explain", "tma", "descriptors",
-    "tcgen05", "warps", "evidence", "speed", "sanitizer", "miscompilations", "numerics", "studies",
-    "names", "commands", "house",
+    "tcgen05", "warps", "coverage", "evidence", "speed", "sanitizer", "miscompilations", "numerics",
+    "studies", "names", "commands", "house",
 )  # fmt: skip
 
 

@@ -64,7 +64,7 @@ def attended(dtype=torch.float16, width=32, **options):
     ("chip", "dtype", "options", "kernel", "evidence"),
     [
         ("H200", torch.float16, {}, "cuDNN", "rule"),
-        ("H200", torch.float32, {"is_causal": True}, "efficient", "recorded"),
+        ("H200", torch.float32, {"is_causal": True}, "efficient", "rule"),
         ("A100", torch.bfloat16, {}, "FlashAttention-2", "modelled"),
         ("H100", torch.float16, {}, "fused attention", "none"),
         ("H200", torch.float32, {"dropout_p": 0.5}, "fused attention", "none"),

@@ -241,7 +241,7 @@ def test_attention_and_autocast(gpu):
     functional.scaled_dot_product_attention(q, q, q, is_causal=True).sum().backward()
     assert q.grad.is_cuda
     known = {p.operation: p.evidence for p in gpu.used}
-    assert known["scaled_dot_product_attention"] == "none"
+    assert known["scaled_dot_product_attention"] == "rule"
     with torch.autocast("cuda", dtype=torch.bfloat16):
         assert (q @ q.mT).dtype == torch.bfloat16
     with torch.inference_mode():

@@ -1,5 +1,6 @@
 """Optimisers, interpolation and gradients of embeddings have the bits that an H200 gave."""
 
+import gzip
 import json
 import shutil
 import subprocess
@@ -18,7 +19,9 @@ from emulator.adapters.pytorch import simulated_gpu
 from emulator.tools.pytorch.device.kernel import KERNELS
 
 RECORDED = json.loads(
-    (Path(__file__).parent.parent / "golden" / "h200_optimisers.json").read_text()
+    gzip.decompress(
+        (Path(__file__).parent.parent / "golden" / "h200_optimisers.json.gz").read_bytes()
+    )
 )
 
 

@@ -36,6 +36,7 @@ TABLES = {
     "machine/debugger/looking.py": "names of what is under way",
     "machine/shared/tensor_cores.py": "modifiers of a tcgen05.ld",
     "machine/shared/tensor_order.py": "which operations of tensor cores wait for which",
+    "tools/coverage.py": "the manual's index",
     "tools/debugging/terminal.py": "gdb's commands",
     "tools/descriptors/command.py": "an example",
     "tools/explanations/steps.py": "steps of recipes",

@@ -31,7 +31,8 @@ from emulator.tools.pytorch.unknown import unknown_kind
 _NAME = "scaled_dot_product_attention"
 _ORDER = "computed as on the GPU"
 _HALF = (torch.float16, torch.bfloat16)
-#: sizes up to which kernels were recorded: queries or keys, and the width of a head
+#: sizes up to which cuDNN's kernel was recorded, as what picks it is not known: queries or keys,
+#: and the width of a head
 _RECORDED_LENGTH, _RECORDED_WIDTH = 512, 128
 _plain = (torch.Tensor, torch.nn.Parameter)
 _aten = torch.ops.aten
@@ -45,12 +46,6 @@ class _Asked(NamedTuple):
     v: Any
     causal: bool
     scale: float
-
-
-def _was_recorded(asked: _Asked) -> bool:
-    """True for sizes within those of the recordings."""
-    longest = max(asked.q.shape[-2], asked.k.shape[-2])
-    return longest <= _RECORDED_LENGTH and asked.q.shape[-1] <= _RECORDED_WIDTH
 
 
 class Attention:
@@ -95,8 +90,9 @@ class Attention:
         if half and width % 8 == 0:
             if number // 10 in (9, 10) and cuda.cudnn_sdp_enabled():
                 # A single query has a kernel of its own.
-                seen = queries > 1 and square and _was_recorded(asked)
-                return CUDNN if seen and self.chip.name == RECORDED_ON else None
+                longest = max(queries, asked.k.shape[-2])
+                seen = queries > 1 and longest <= _RECORDED_LENGTH and width <= _RECORDED_WIDTH
+                return CUDNN if seen and square and self.chip.name == RECORDED_ON else None
             if cuda.flash_sdp_enabled() and width <= 256 and square:
                 return FLASH
         aligned = width % (8 if half else 4) == 0
@@ -104,10 +100,14 @@ class Attention:
             return EFFICIENT if half or asked.q.dtype == torch.float32 else None
         return None
 
+    @property
+    def _evidence(self) -> Evidence:
+        return "rule" if self.chip.name == RECORDED_ON else "modelled"
+
     def forward(self, form: int, asked: _Asked) -> tuple[Any, Attended]:
         """The result on the device, which lies as the kernel leaves it, and what was computed."""
         why = f"the {_WORDS[form]} kernel, in its order"
-        self.products.note_unknown(_NAME, list(asked[:3]), why, self._evidence(form, asked), _ORDER)
+        self.products.note_unknown(_NAME, list(asked[:3]), why, self._evidence, _ORDER)
         q, k, v = (self.heap.on_cpu(x) for x in asked[:3])
         made = attend(self.chip, form, q, k, v, asked.causal, asked.scale)
         if form == EFFICIENT:
@@ -116,19 +116,12 @@ class Attention:
             result = torch.empty_like(q).copy_(made.result)
         return self.heap.on_device(result), made
 
-    def _evidence(self, form: int, asked: _Asked) -> Evidence:
-        if self.chip.name != RECORDED_ON:
-            return "modelled"
-        # What picks cuDNN's kernel is not known; sizes that were recorded had this one.
-        return "recorded" if form != CUDNN and _was_recorded(asked) else "rule"
-
     def backward(self, form: int, asked: _Asked, made: Attended, given: Any) -> Any:
         """The gradients; where a kernel's order is not known, by products and a softmax."""
         tensors, name = list(asked[:3]), f"{_NAME}_backward"
         if has_gradient(form, asked.q, asked.k):
-            evidence: Evidence = "rule" if self.chip.name == RECORDED_ON else "modelled"
             why = f"the {_WORDS[form]} kernel, of one block"
-            self.products.note_unknown(name, tensors, why, evidence, _ORDER)
+            self.products.note_unknown(name, tensors, why, self._evidence, _ORDER)
             q, k, v, g = (self.heap.on_cpu(x) for x in (*tensors, given))
             found = attend_backward(
                 self.chip, form, q, k, v, made, g, asked.causal, asked.scale
