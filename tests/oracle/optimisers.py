@@ -1,4 +1,4 @@
-"""Optimisers and others of PyTorch on small tensors, for the GPU and for the simulated one."""
+"""Optimisers, losses and others of PyTorch on small tensors, for a GPU and the simulated one."""
 
 import numpy as np
 import torch
@@ -60,7 +60,12 @@ def _misc(dtype):
     """Name, function and operand of what has a gradient."""
     rows, image = values(1, 19, 37, dtype=dtype), values(2, 2, 3, 13, 17, dtype=dtype)
     other, table = values(3, 19, 37, dtype=dtype), values(4, 50, 24, dtype=dtype)
-    many = _labels(50, 300)
+    labels, many = _labels(37, 19), _labels(50, 300)
+    labels[3] = -100
+    yield "cross_entropy", lambda x: F.cross_entropy(x, labels), rows
+    yield "cross_entropy.smooth", lambda x: F.cross_entropy(x, labels, label_smoothing=0.2), rows
+    yield "cross_entropy.none", lambda x: F.cross_entropy(x, labels, reduction="none"), rows
+    yield "cross_entropy.sum", lambda x: F.cross_entropy(x, labels, reduction="sum"), rows
     yield "addcmul", lambda x: torch.addcmul(x, other, other), rows
     yield "foreach", lambda x: torch.cat([*torch._foreach_addcmul([x], [other], [other]),
                                           *torch._foreach_div([x], 3.3)]), rows  # fmt: skip
