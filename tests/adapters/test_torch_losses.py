@@ -12,13 +12,14 @@ import torch.nn.functional as F
 from optimisers import cases, values
 from random_numbers import digest
 
+from emulator import UnsupportedError
 from emulator.adapters.pytorch import simulated_gpu
 from emulator.tools.pytorch.device import losses
 
 RECORDED = json.loads(
     (Path(__file__).parent.parent / "golden" / "h200_optimisers.json").read_text()
 )["results"]
-LOSSES = ("cross_entropy",)
+LOSSES = ("cross_entropy", "mse", "l1", "smooth_l1", "huber", "kl", "bce")
 NAMES = [name for name in RECORDED if name.startswith(LOSSES)]
 
 
@@ -33,7 +34,7 @@ def test_losses_have_the_recorded_bits():
             if "none" in gpu.used.evidence:
                 unknown.append(name)
     assert (different, unknown) == ([], [])
-    assert len(NAMES) == 24
+    assert len(NAMES) == 78
 
 
 def test_another_order_is_noticed(monkeypatch):
@@ -83,3 +84,33 @@ def test_edges_of_the_likelihood():
             F.nll_loss(x, target.fill_(3))
         with pytest.raises((RuntimeError, ValueError), match="batch"):
             F.nll_loss(x, target[:3])
+
+
+def test_edges_of_losses_of_elements():
+    with simulated_gpu("H200") as gpu:
+        part = torch.tensor([0.0, 1.0, 0.25, 0.5], device="cuda").requires_grad_()
+        target = torch.tensor([1.0, 0.0, 0.0, 1.0], device="cuda")
+        weight = torch.tensor([2.0, 1.0, 0.0, 0.0], device="cuda")
+        loss = F.binary_cross_entropy(part, target, weight, reduction="sum")
+        loss.backward()
+        assert loss == 300 and part.grad.tolist() == pytest.approx([-2e12, 1e12, 0, 0])
+        mean = F.binary_cross_entropy(part, target, weight)
+        part.grad = None
+        mean.backward()
+        assert mean == 75 and part.grad[0].item() == pytest.approx(-5e11)
+        x = torch.tensor([-3.0, -0.5, 2.0], device="cuda").requires_grad_()
+        zero = torch.zeros(3, device="cuda")
+        for function, loss, grad in (
+            (F.smooth_l1_loss, [2.5, 0.125, 1.5], [-1, -0.5, 1]),
+            (F.huber_loss, [2.5, 0.125, 1.5], [-1, -0.5, 1]),
+            (F.mse_loss, [9, 0.25, 4], [-6, -1, 4]),
+        ):
+            x.grad = None
+            made = function(x, zero, reduction="none")
+            made.backward(torch.ones_like(made))
+            assert (made.tolist(), x.grad.tolist()) == (loss, grad)
+        assert "none" not in gpu.used.evidence
+        with pytest.raises(RuntimeError, match="between 0 and 1"):
+            F.binary_cross_entropy(part + 1, target)
+    with simulated_gpu("H200", strict=True), pytest.raises(UnsupportedError, match="mse_loss"):
+        F.mse_loss(torch.ones(3, 4, device="cuda").t(), torch.ones(4, 3, device="cuda"))

@@ -66,6 +66,16 @@ def _misc(dtype):
     yield "cross_entropy.smooth", lambda x: F.cross_entropy(x, labels, label_smoothing=0.2), rows
     yield "cross_entropy.none", lambda x: F.cross_entropy(x, labels, reduction="none"), rows
     yield "cross_entropy.sum", lambda x: F.cross_entropy(x, labels, reduction="sum"), rows
+    yield "mse", lambda x: F.mse_loss(x, other), rows
+    yield "l1", lambda x: F.l1_loss(x, other), rows
+    yield "smooth_l1", lambda x: F.smooth_l1_loss(x, other, beta=0.7), rows
+    yield "smooth_l1.none", lambda x: F.smooth_l1_loss(x, other, reduction="none"), rows
+    yield "huber", lambda x: F.huber_loss(x, other, delta=0.7), rows
+    yield "kl", lambda x: F.kl_div(x, other.softmax(-1), reduction="none"), rows
+    yield "kl.log", lambda x: F.kl_div(x, other, log_target=True, reduction="none"), rows
+    yield "bce", lambda x: F.binary_cross_entropy(
+        x.sigmoid(), other.sigmoid(), reduction="none"), rows  # fmt: skip
+    yield "bce_logits", lambda x: F.binary_cross_entropy_with_logits(x, other.sigmoid()), rows
     yield "addcmul", lambda x: torch.addcmul(x, other, other), rows
     yield "foreach", lambda x: torch.cat([*torch._foreach_addcmul([x], [other], [other]),
                                           *torch._foreach_div([x], 3.3)]), rows  # fmt: skip
