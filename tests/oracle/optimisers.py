@@ -44,6 +44,14 @@ def _stepped(make, dtype):
     return torch.cat([x.detach().reshape(-1) for x in held])
 
 
+def _clipped(dtype, **given):
+    held = [values(i, 50, 33 + i, dtype=dtype) for i in range(4)]
+    for one in held:
+        one.grad = one * 3
+    norm = torch.nn.utils.clip_grad_norm_(held, 0.5, **given)
+    return torch.cat([norm.reshape(1), *(x.grad.reshape(-1) for x in held)])
+
+
 def _gradient(function, x):
     x = x.clone().requires_grad_()
     made = function(x)
@@ -66,6 +74,7 @@ def _misc(dtype):
     yield "cross_entropy.smooth", lambda x: F.cross_entropy(x, labels, label_smoothing=0.2), rows
     yield "cross_entropy.none", lambda x: F.cross_entropy(x, labels, reduction="none"), rows
     yield "cross_entropy.sum", lambda x: F.cross_entropy(x, labels, reduction="sum"), rows
+    yield "norms", lambda x: torch.stack(torch._foreach_norm([x, values(6, 99_991).to(x)])), rows
     yield "mse", lambda x: F.mse_loss(x, other), rows
     yield "l1", lambda x: F.l1_loss(x, other), rows
     yield "smooth_l1", lambda x: F.smooth_l1_loss(x, other, beta=0.7), rows
@@ -93,6 +102,8 @@ def cases():
     for name, dtype in TYPES.items():
         for kind, make in OPTIMISERS.items():
             yield f"{kind}.{name}", lambda m=make, t=dtype: _stepped(m, t)
+        yield f"clip.{name}", lambda t=dtype: _clipped(t)
+        yield f"clip.loop.{name}", lambda t=dtype: _clipped(t, foreach=False)
         for kind, function, x in _misc(dtype):
             yield f"{kind}.{name}", lambda f=function, x=x: f(x)
             yield f"{kind}.grad.{name}", lambda f=function, x=x: _gradient(f, x)
