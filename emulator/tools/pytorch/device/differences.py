@@ -23,7 +23,7 @@ _HALF, _ONE = np.float32(0.5), np.float32(1)
 _LEAST_LOGARITHM, _LEAST_DENOMINATOR = np.float32(-100), np.float32(1e-12)
 
 #: rounds to the type of the tensors
-Round = Callable[[Array], Array]
+Round = Callable[[Any], Array]
 
 
 def _fits(x: torch.Tensor, *others: torch.Tensor | None) -> bool:
