@@ -16,6 +16,7 @@ from random_numbers import digest
 
 from emulator import UnsupportedError
 from emulator.adapters.pytorch import simulated_gpu
+from emulator.tools.pytorch.device import optimisers
 from emulator.tools.pytorch.device.kernel import KERNELS
 
 RECORDED = json.loads(
@@ -81,6 +82,31 @@ def test_edges():
         param.grad = torch.ones_like(param)
         with pytest.raises(UnsupportedError, match="not known"):
             torch.optim.AdamW([param], fused=True).step()
+
+
+def test_another_order_of_norms_is_noticed(monkeypatch):
+    with simulated_gpu("H200") as gpu:
+        case = dict(cases())["norms.f32"]
+        assert digest(case()) == RECORDED["results"]["norms.f32"]
+        assert next(x.evidence for x in gpu.used if x.operation == "_foreach_norm") == "rule"
+        monkeypatch.setattr(optimisers, "_total", lambda steps, x: (
+            x.float().square().reshape(-1).numpy().cumsum(dtype="f4")[-1]))  # fmt: skip
+        assert digest(case()) != RECORDED["results"]["norms.f32"]
+
+
+def test_edges_of_norms():
+    with simulated_gpu("H200") as gpu:
+        x = values(1, 4, 6)
+        for ord_, wanted in ((1, 24), (2, 24**0.5)):
+            made = torch._foreach_norm([torch.ones_like(x), torch.ones_like(x)], ord_)
+            assert [one.item() for one in made] == pytest.approx([wanted] * 2)
+        assert torch._foreach_norm([x / 0])[0].isnan() == (x == 0).any()
+        assert "none" not in gpu.used.evidence
+    with simulated_gpu("H200", strict=True):
+        x = values(1, 4, 6)
+        for refused in ([x.t()], [x, x.half()], [x[:0]]):
+            with pytest.raises(UnsupportedError, match="_foreach_norm"):
+                torch._foreach_norm(refused)
 
 
 def test_edges_of_images():

@@ -23,6 +23,7 @@ FAMILIES = sorted(set(pools()) - {"call", "brx"})
 #: Known differences that remain: (who takes it, what the statement looks like, why).
 KNOWN = (
     ("ptxas", r"testp\.f\d+ ", "testp without a test: the manual gives it no meaning"),
+    ("ptxas", r"^mma\.(?!sp)\S*\.sp\b", "sp is part of the name; ptxas takes it anywhere"),
     ("ptxas", r"vmad\S*\.u32\S*\.s32", "vmad to u32 of signed factors: no values recorded"),
     ("ptxas", r"red\.async\S* \[[^]]*\], [^,[]*;", "red.async without its mbarrier"),
     ("ptxas", r"^(ldmatrix|stmatrix|movmatrix|mma)\b.*%pred", "predicates where 32 bits go"),

@@ -1,4 +1,4 @@
-"""Optimisers and others of PyTorch on small tensors, for the GPU and for the simulated one."""
+"""Optimisers, losses and others of PyTorch on small tensors, for a GPU and the simulated one."""
 
 import numpy as np
 import torch
@@ -44,6 +44,14 @@ def _stepped(make, dtype):
     return torch.cat([x.detach().reshape(-1) for x in held])
 
 
+def _clipped(dtype, **given):
+    held = [values(i, 50, 33 + i, dtype=dtype) for i in range(4)]
+    for one in held:
+        one.grad = one * 3
+    norm = torch.nn.utils.clip_grad_norm_(held, 0.5, **given)
+    return torch.cat([norm.reshape(1), *(x.grad.reshape(-1) for x in held)])
+
+
 def _gradient(function, x):
     x = x.clone().requires_grad_()
     made = function(x)
@@ -60,7 +68,23 @@ def _misc(dtype):
     """Name, function and operand of what has a gradient."""
     rows, image = values(1, 19, 37, dtype=dtype), values(2, 2, 3, 13, 17, dtype=dtype)
     other, table = values(3, 19, 37, dtype=dtype), values(4, 50, 24, dtype=dtype)
-    many = _labels(50, 300)
+    labels, many = _labels(37, 19), _labels(50, 300)
+    labels[3] = -100
+    yield "cross_entropy", lambda x: F.cross_entropy(x, labels), rows
+    yield "cross_entropy.smooth", lambda x: F.cross_entropy(x, labels, label_smoothing=0.2), rows
+    yield "cross_entropy.none", lambda x: F.cross_entropy(x, labels, reduction="none"), rows
+    yield "cross_entropy.sum", lambda x: F.cross_entropy(x, labels, reduction="sum"), rows
+    yield "norms", lambda x: torch.stack(torch._foreach_norm([x, values(6, 99_991).to(x)])), rows
+    yield "mse", lambda x: F.mse_loss(x, other), rows
+    yield "l1", lambda x: F.l1_loss(x, other), rows
+    yield "smooth_l1", lambda x: F.smooth_l1_loss(x, other, beta=0.7), rows
+    yield "smooth_l1.none", lambda x: F.smooth_l1_loss(x, other, reduction="none"), rows
+    yield "huber", lambda x: F.huber_loss(x, other, delta=0.7), rows
+    yield "kl", lambda x: F.kl_div(x, other.softmax(-1), reduction="none"), rows
+    yield "kl.log", lambda x: F.kl_div(x, other, log_target=True, reduction="none"), rows
+    yield "bce", lambda x: F.binary_cross_entropy(
+        x.sigmoid(), other.sigmoid(), reduction="none"), rows  # fmt: skip
+    yield "bce_logits", lambda x: F.binary_cross_entropy_with_logits(x, other.sigmoid()), rows
     yield "addcmul", lambda x: torch.addcmul(x, other, other), rows
     yield "foreach", lambda x: torch.cat([*torch._foreach_addcmul([x], [other], [other]),
                                           *torch._foreach_div([x], 3.3)]), rows  # fmt: skip
@@ -78,6 +102,8 @@ def cases():
     for name, dtype in TYPES.items():
         for kind, make in OPTIMISERS.items():
             yield f"{kind}.{name}", lambda m=make, t=dtype: _stepped(m, t)
+        yield f"clip.{name}", lambda t=dtype: _clipped(t)
+        yield f"clip.loop.{name}", lambda t=dtype: _clipped(t, foreach=False)
         for kind, function, x in _misc(dtype):
             yield f"{kind}.{name}", lambda f=function, x=x: f(x)
             yield f"{kind}.grad.{name}", lambda f=function, x=x: _gradient(f, x)

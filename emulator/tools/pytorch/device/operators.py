@@ -246,7 +246,7 @@ class Operators:
         elif base in COMPUTED and tensors:
             return self.products.compute(function, name, tensors, args, kwargs)
         elif (listed := self.optimisers.run(function, args, kwargs)) is not False:
-            given = LISTED, self.optimisers.evidence, "computed as on the GPU"
+            given = LISTED, self.optimisers.evidence(function), "computed as on the GPU"
             self.products.note_unknown(name, tensors, *given)
             return None if listed is True else listed
         elif (made := self.images.run(function, args, kwargs)) is not None:

@@ -16,15 +16,21 @@ from emulator.matrices.library.recorded import RECORDED_ON, Evidence
 from emulator.targets import Chip
 from emulator.tools.pytorch.device.kernel import find_kernel
 from emulator.tools.pytorch.device.pointwise import canonical
+from emulator.tools.pytorch.device.reduce import Steps, take_all
+from emulator.tools.pytorch.device.reductions import Magnitudes, Squares
+from emulator.tools.pytorch.device.softmax import in_turns, sums_of_block
 
 EVIDENCE = "PyTorch's kernels over lists, in their order"
 #: operators on lists that PyTorch would split before it asks for the device
-WHOLE = ("_foreach_div", "_foreach_div_")
+WHOLE = ("_foreach_div", "_foreach_div_", "_foreach_norm")
 _FLOATS = (torch.float32, torch.float16, torch.bfloat16)
 _THREADS = 128
 #: the place of the gradient among the tensors of a kernel, which does not change it
 _GRADIENT = 1
+#: of a norm: elements of a block, its threads, and elements that a thread takes at once
+_CHUNK, _BLOCK, _VECTOR = 65536, 512, 4
 _aten = torch.ops.aten
+_NORM = _aten._foreach_norm.Scalar
 
 
 class Optimisers:
@@ -33,9 +39,11 @@ class Optimisers:
     def __init__(self, chip: Chip) -> None:
         self.chip = chip
 
-    @property
-    def evidence(self) -> Evidence:
-        return "recorded" if self.chip.name == RECORDED_ON else "modelled"
+    def evidence(self, function: Any) -> Evidence:
+        """The evidence of an operator: recordings of norms show other sizes."""
+        if self.chip.name != RECORDED_ON:
+            return "modelled"
+        return "rule" if function == _NORM else "recorded"
 
     def run(self, function: Any, args: Sequence[Any], kwargs: Any) -> bool | list[Any]:
         """The result of an operator, True for one in place; False where it is not known here."""
@@ -85,6 +93,36 @@ def _divide(optimisers: Optimisers, self: Any, **given: Any) -> bool:
     return True
 
 
+def _norms(
+    optimisers: Optimisers, self: Any, ord: Any, dtype: torch.dtype | None
+) -> list[Any] | bool:
+    """The norm of each tensor; facts from aten/src/ATen/native/cuda/foreach_reduce.cuh."""
+    first = self[0]
+    plain = all(x.dtype == first.dtype and x.is_contiguous() and x.numel() for x in self)
+    if not plain or ord not in (1, 2) or dtype not in (None, first.dtype):
+        return False
+    steps = Squares() if ord == 2 else Magnitudes()
+    with np.errstate(all="ignore"):
+        made = [_total(steps, x) for x in self]
+        made = [np.sqrt(x) for x in made] if ord == 2 else made
+    return [canonical(torch.as_tensor(x).to(first.dtype)) for x in made]
+
+
+def _total(steps: Steps, x: torch.Tensor) -> Any:
+    """The sum over a tensor: of blocks, then of their sums."""
+    values = x.float().reshape(1, -1).numpy()
+    count = values.shape[1]
+    loads = not count % _VECTOR and not x.data_ptr() % (_VECTOR * x.element_size())
+    blocks = []
+    for at in range(0, count, _CHUNK):
+        state = steps.start((1, _BLOCK * _VECTOR))
+        take_all(steps, state, values[:, at : at + _CHUNK])
+        (held,) = state
+        lists = held.reshape(_BLOCK, _VECTOR) if loads else held.reshape(_VECTOR, _BLOCK).T
+        blocks.append(sums_of_block(in_turns(lists, 1).T)[0])
+    return sums_of_block(in_turns(np.array([blocks], np.float32), _BLOCK))[0]
+
+
 def _adam(decoupled: bool) -> Callable[..., bool]:
     def rule(
         optimisers: Optimisers, self: Any, grads: Any, exp_avgs: Any, exp_avg_sqs: Any,
@@ -117,6 +155,7 @@ def _sgd(
 
 
 _RULES: dict[Any, Callable[..., bool | list[Any]]] = {
+    _NORM: _norms,
     _aten._foreach_div.Scalar: _divided, _aten._foreach_div.ScalarList: _divided,
     _aten._foreach_div_.Scalar: _divide, _aten._foreach_div_.ScalarList: _divide,
     _aten._fused_adam_.default: _adam(False), _aten._fused_adam_.tensor_lr: _adam(False),

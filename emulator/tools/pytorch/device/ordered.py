@@ -1,4 +1,4 @@
-"""Operators whose kernels join many elements: reductions, softmax, scans and norms."""
+"""Operators whose kernels join many elements: reductions, softmax, scans, norms and losses."""
 
 from __future__ import annotations
 
@@ -12,11 +12,16 @@ from dtypes import Array
 from emulator.matrices.library.recorded import RECORDED_ON, Evidence
 from emulator.targets import Chip
 from emulator.tools.pytorch.composites import tensors_in
-from emulator.tools.pytorch.device import channels, norms, reductions
+from emulator.tools.pytorch.device import channels, differences, losses, norms, reductions
 from emulator.tools.pytorch.device.arithmetic import rounded
 from emulator.tools.pytorch.device.pointwise import canonical, kernel_of
 from emulator.tools.pytorch.device.scans import scan
 from emulator.tools.pytorch.device.softmax import softmax, softmax_gradient
+
+#: names of an operand that takes the result
+_RESULTS = ("out", "grad_input")
+#: types of indices, which may be behind the first operand
+_INDICES = (torch.int64, torch.uint8)
 
 
 def _softmax(logarithm: bool) -> Callable[..., Any]:
@@ -71,6 +76,8 @@ OPERATORS: dict[str, Callable[..., Any]] = {
     "native_batch_norm_backward": channels.batch_norm_gradient,
     "native_layer_norm_backward": norms.layer_norm_gradient, "_fused_rms_norm": norms.rms_norm,
     "_fused_rms_norm_backward": norms.rms_norm_gradient,
+    "nll_loss_forward": losses.nll_loss, "nll_loss_backward": losses.nll_loss_gradient,
+    **differences.OPERATORS,
     "cumsum": _scan(np.add, 0), "cumprod": _scan(np.multiply, 1),
 }  # fmt: skip
 
@@ -83,10 +90,13 @@ def compute(chip: Chip, function: Any, name: str, args: Any, kwargs: Any) -> Any
     run = OPERATORS.get(name) or OPERATORS.get(name.rstrip("_"))
     if run is None or kernel_of(chip.target.name, "exp") is None:
         return None
-    out = args[0] if name.endswith("_") else kwargs.get("out")
-    options = {key: value for key, value in kwargs.items() if key != "out"}
+    options = dict(kwargs)
+    given = [options.pop(key) for key in _RESULTS if key in options]
+    out = args[0] if name.endswith("_") else given[0] if given else None
     tensors = tensors_in(args, options)
-    if not all(_is_covered(x) for x in tensors) or not tensors:
+    if not tensors or tensors[0].dtype not in reductions.TYPES:
+        return None
+    if not all(_is_covered(x) for x in tensors):
         return None
     with np.errstate(all="ignore"):
         made = run(chip, *args, **options)
@@ -99,7 +109,7 @@ def compute(chip: Chip, function: Any, name: str, args: Any, kwargs: Any) -> Any
 
 def _is_covered(x: torch.Tensor) -> bool:
     plain = x.layout == torch.strided and not x.is_nested
-    return plain and x.dtype in reductions.TYPES and 0 < x.numel() < 2**29
+    return plain and x.dtype in (*reductions.TYPES, *_INDICES) and 0 < x.numel() < 2**29
 
 
 def evidence(chip: Chip) -> Evidence:
