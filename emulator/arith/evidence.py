@@ -163,15 +163,17 @@ _EVERY_N, _NS = "{8..256}", range(8, 257, 8)
 _EXACT = ("integer", "carry", "bits", "fields", "lanes", "video")
 
 
-def scalar_fidelity(generation: str, rule: str, form: str) -> Fidelity:
+def scalar_fidelity(generation: str, rule: str, form: str, samples: bool = False) -> Fidelity:
     """The fidelity of a form of an ordinary instruction on a generation; its `rule` is "" where it
-    has no arithmetic."""
+    has no arithmetic, or where it `samples` textures."""
     module = rule.partition(".")[0]
-    if not rule or (module in _EXACT and rule != "lanes.redux_float"):
+    if (not rule and not samples) or (module in _EXACT and rule != "lanes.redux_float"):
         return Fidelity("exact", "integer arithmetic" if rule else "it moves bits or none")
     recorded = find_recorded(generation, form)
     if recorded is not None:
         return Fidelity("validated", f"{recorded.results:,} {recorded.source}")
+    if samples:
+        return Fidelity("modelled", "rules found in recordings of an H200, of this or like forms")
     if find_recorded("hopper", form) is not None:
         return Fidelity("modelled", "IEEE 754 with the special cases of an H200, or its tables")
     return Fidelity("modelled", "the manual, with the special cases of like forms; not recorded")

@@ -43,6 +43,10 @@ class Texture:
     on a GPU, these two are "clamp". `unit_values` reads integers of 8 and 16 bits as f32 from 0 or
     -1 to 1.
 
+    With `linear_memory` the array lies in linear memory, as ``tex1Dfetch`` reads it: one axis, s32
+    coordinates, zeros outside. Otherwise a texture of one axis takes f32 coordinates alone: for
+    an array in one axis an H200 answers s32 ones with 0.
+
     Raises OperandError for what is no such array or option, UnsupportedError for what nobody has
     settled on a GPU: linear filters of float16 and float32 in three axes.
     """
@@ -57,6 +61,7 @@ class Texture:
         filter: Literal["point", "linear"] = "point",
         unit_coordinates: bool = False,
         unit_values: bool = False,
+        linear_memory: bool = False,
     ) -> None:
         self._held, self.geometry = _texels(array, channels, layered)
         self._format = texels.FORMATS[str(np.asarray(array).dtype)]
@@ -67,6 +72,7 @@ class Texture:
                 raise OperandError(f"{name} is {listing(legal)}; got {shown(given)}")
         self.address, self.linear = address, filter == "linear"
         self.unit_coordinates, self.unit_values = unit_coordinates, unit_values
+        self.linear_memory = linear_memory
         self._check()
 
     def __repr__(self) -> str:
@@ -76,6 +82,10 @@ class Texture:
     def _check(self) -> None:
         """Refuses combinations that a GPU refuses, and those whose bits nobody knows."""
         whole, small = self._format.kind != "float", self._format.bits <= 16
+        if self.linear_memory and (self.geometry != "1d" or self.linear or self.unit_coordinates):
+            raise OperandError(
+                "linear_memory= is for one axis, with filter='point' and without unit_coordinates="
+            )
         if self.unit_values and not (whole and small):
             raise OperandError(
                 "unit_values= is for integers of 8 or 16 bits; the array holds "
@@ -99,16 +109,24 @@ class Texture:
     ) -> Words:
         """The four components ``uint32 (lanes, 4)`` at coordinates ``uint32 (lanes,)`` each: f32,
         or s32 where they are `integers`; the layer comes first. Integers count texels, and lead to
-        zeros outside; in one axis they read as from linear memory. `kind`: what the instruction
+        zeros outside. `kind`: what the instruction
         takes texels for, f32, u32 or s32. Channels that the texture has not are 0.
 
-        Raises TextureError for an instruction of another geometry or kind than the texture.
+        Raises TextureError for an instruction of another geometry, kind or sort of coordinates than
+        the texture.
         """
         if geometry != self.geometry:
             raise TextureError(f"tex.{geometry} reads {self!r}")
         if kind not in self._kinds:
             raise TextureError(f"an instruction of type .{kind} reads {self!r}, whose texels are "
                                f"{listing(f'.{x}' for x in self._kinds)}")  # fmt: skip
+        if self.geometry == "1d" and integers != self.linear_memory:
+            given, legal = ("s32", "f32") if integers else ("f32", "s32")
+            raise TextureError(
+                f"tex.1d with coordinates of type .{given} reads {self!r}, which takes those of "
+                f".{legal}: on an H200 coordinates of .s32 read linear memory "
+                "(Texture(..., linear_memory=True)) and give 0 for an array"
+            )
         layer = None
         if self.geometry.startswith("a"):
             number, *coordinates = coordinates

@@ -59,6 +59,18 @@ def test_what_was_never_compared_is_modelled(opcode, target):
     assert Instruction.parse(opcode).fidelity(target).level == "modelled"
 
 
+@pytest.mark.parametrize(
+    ("opcode", "target", "level"),
+    [
+        ("tex.2d.v4.f32.f32", "sm_90", "validated: 2,818,048 fetches recorded on an H200"),
+        ("tex.2d.v4.f32.f32", "sm_100a", "modelled"),
+        ("tex.2d.v4.u32.f32", "sm_90a", "modelled"),
+    ],
+)
+def test_textures_are_validated_where_fetches_were_recorded(opcode, target, level):
+    assert str(Instruction.parse(opcode).fidelity(target)).startswith(level)
+
+
 def test_what_recordings_leave_open_is_said():
     bf16 = Instruction.parse("mma.sync.aligned.m16n8k8.row.col.f32.bf16.bf16.f32")
     text = str(bf16.fidelity("sm_80"))

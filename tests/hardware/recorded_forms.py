@@ -5,6 +5,7 @@
 reads tests/golden alone. A test compares the file with what this makes of the recordings.
 """
 
+import gzip
 import json
 import re
 from collections import Counter, defaultdict
@@ -88,6 +89,18 @@ def _ordinary() -> Section:
     return "hopper: results recorded on an H200", counts
 
 
+def _fetches() -> Section:
+    """What tests/memory/test_texture.py replays."""
+    counts: Counter[str] = Counter()
+    text = gzip.decompress((GOLDEN / "h200_textures.jsonl.gz").read_bytes())
+    for family in map(json.loads, text.splitlines()[1:]):
+        axes = sum(bool(family[axis]) for axis in "whd") - family["layered"]
+        kind = "f32" if family["nread"] else {"u": "u32", "s": "s32", "f": "f32"}[family["fmt"][0]]
+        given = "s32" if family["args"][-1][0] == 2 else "f32"
+        counts[f"tex.{'a' * family['layered']}{axes}d.v4.{kind}.{given}"] += family["n"]
+    return "hopper: fetches recorded on an H200", counts
+
+
 def _published() -> Iterator[Section]:
     counts = defaultdict(Counter)
     for variant in recordings("published_dots"):
@@ -102,7 +115,7 @@ def _published() -> Iterator[Section]:
 def recorded_forms() -> str:
     """The text of the file."""
     lines = [_HEAD]
-    for title, counts in (*_products(), *_others(), _ordinary(), *_published()):
+    for title, counts in (*_products(), *_others(), _ordinary(), _fetches(), *_published()):
         lines.append(f"\n[{title}]\n")
         lines += [f"{count} {form}\n" for form, count in sorted(counts.items())]
     return "".join(lines)

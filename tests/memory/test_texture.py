@@ -116,6 +116,7 @@ def texture_of(family: dict[str, Any]) -> Texture:
         filter="linear" if family["filter"] else "point",
         unit_coordinates=bool(family["norm"]),
         unit_values=bool(family["nread"]),
+        linear_memory=family["name"].startswith("linear"),
     )
 
 
@@ -179,6 +180,7 @@ def test_recordings_notice_a_changed_rule(monkeypatch: pytest.MonkeyPatch) -> No
         (np.zeros(4, np.int32), {"filter": "linear"}, OperandError, "blends floats"),
         (np.zeros(4, np.float32), {"unit_values": True}, OperandError, "8 or 16 bits"),
         (np.zeros((2, 2, 2), np.float32), {"filter": "linear"}, UnsupportedError, "three axes"),
+        (np.zeros((2, 2), np.float32), {"linear_memory": True}, OperandError, "for one axis"),
     ],
 )
 def test_wrong_textures_are_refused(array: Any, options: Any, error: Any, said: str) -> None:
@@ -190,3 +192,13 @@ def test_fetch_of_another_type_is_refused() -> None:
     texture = Texture(np.zeros((2, 2), np.uint8))
     with pytest.raises(TextureError, match=r"type \.f32 reads Texture\(2d, uint8, 2 x 2 x 1\)"):
         texture.fetch("2d", False, [np.zeros(1, u32)] * 2, "f32")
+
+
+@pytest.mark.parametrize(
+    ("integers", "said"), [(True, r"of type \.s32"), (False, r"of type \.f32")]
+)
+def test_linear_memory_takes_s32_and_an_array_in_one_axis_f32(integers: bool, said: str) -> None:
+    texture = Texture(np.ones(4, np.float32), linear_memory=not integers)
+    with pytest.raises(TextureError, match=said):
+        texture.fetch("1d", integers, [np.zeros(1, u32)], "f32")
+    assert texture.fetch("1d", not integers, [np.zeros(1, u32)], "f32")[0, 0] == 0x3F800000

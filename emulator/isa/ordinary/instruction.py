@@ -120,7 +120,8 @@ class OrdinaryInstruction(Instruction):
         return Signature(tuple(filter(None, operands)), self.row.scope)
 
     def fidelity(self, target: str | Target) -> Fidelity:
-        return scalar_fidelity(self.check_target(target).generation, self.rule, self.value_form)
+        generation, samples = self.check_target(target).generation, "samples" in self.effects
+        return scalar_fidelity(generation, self.rule, self.value_form, samples)
 
 
 @cache
