@@ -137,10 +137,13 @@ def _line(name: str, found: list[Instruction]) -> list[str]:
     having = {target for ins in found for target in ins.targets}
     targets = short_targets([target for target in TARGETS if target in having])
     reasons = {problem(ins).rpartition(": ")[2] for ins in found if problem(ins)}
-    if reasons:
-        return [targets, "none", "legal PTX, not modelled here: " + "; ".join(sorted(reasons))]
-    levels = {ins.fidelity(target).level for ins in found for target in _one_each(ins)}
-    return [targets, "all", ", ".join(sorted(levels))]
+    left = "; ".join(sorted(reasons))
+    run = [ins for ins in found if not problem(ins)]
+    if not run:
+        return [targets, "none", f"legal PTX, not modelled here: {left}"]
+    levels = {ins.fidelity(target).level for ins in run for target in _one_each(ins)}
+    without = f"; not modelled here: {left}" if left else ""
+    return [targets, "all", ", ".join(sorted(levels)) + without]
 
 
 def _one_each(ins: Instruction) -> list[str]:

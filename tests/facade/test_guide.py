@@ -45,6 +45,7 @@ def test_a_python_block_runs_alone(name, tmp_path, monkeypatch):
 def test_commands_of_a_page_run(name, tmp_path, monkeypatch, capsys):
     """Beside the files that blocks of the page have written."""
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "tests").symlink_to(ROOT / "tests")
     if any(line.startswith("torch ") for line in commands(PAGES[name])):
         pytest.importorskip("torch")
     for code in blocks(PAGES[name], "python"):

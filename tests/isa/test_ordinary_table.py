@@ -18,6 +18,7 @@ from emulator.isa.ordinary import instruction
 from emulator.isa.ordinary.instruction import OrdinaryInstruction, names, parse, rows_of
 from emulator.isa.ordinary.row import Row, register_types
 from emulator.isa.ordinary.tables import ROWS
+from emulator.machine.vector.statements import problem
 
 pytestmark = pytest.mark.sampled(6)
 
@@ -170,6 +171,23 @@ def test_what_is_no_form(text, error, message):
     with pytest.raises(error, match=message) as raised:
         Instruction.parse(text)
     assert len(str(raised.value)) < 900
+
+
+@pytest.mark.parametrize(
+    ("opcode", "reason"),
+    [
+        ("tex.grad.2d.v4.f32.f32", "levels of detail"),
+        ("tex.base.3d.v4.f32.s32", "levels of detail"),
+        ("tex.level.a1d.v2.f16x2.f32", "levels of detail"),
+        ("tex.2d.v4.f16.f32", "texels as f16"),
+        ("tex.1d.v2.f16x2.s32", "texels as f16"),
+        ("tex.a2dms.v4.u32.s32", "several samples in a texel"),
+        ("tex.cube.v4.f32.f32", "the faces of a cube"),
+    ],
+)
+def test_textures_of_other_kinds_are_legal_and_not_modelled(opcode, reason):
+    ins = Instruction.parse(opcode)
+    assert problem(ins) == f"{opcode!r} is legal PTX, not modelled here: {reason}"
 
 
 def test_types_keep_their_order():

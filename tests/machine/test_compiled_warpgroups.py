@@ -202,7 +202,8 @@ def test_arrivals(fill):
 @pytest.mark.parametrize("count", [3, 0])
 def test_arrivals_that_are_undefined(count):
     """Of a phase of 128 arrivals one is left when the 43rd thread arrives three times."""
-    body = pipeline().replace("_, [%bar];", f"_, [%bar], {count};")
+    body = pipeline().replace("_, [%bar];", "_, [%bar], %count;")
+    body = f".reg .b32 %count; mov.u32 %count, {count};" + body
     body = body.replace("@%p4 mbarrier", "mbarrier").replace("[%bar+8], 1;", "[%bar+8], 128;")
     said = check(body.replace("[%bar], 1;", "[%bar], 128;"), 256)
     assert said[1] == "mbarrier"

@@ -18,6 +18,7 @@ TEXT = """.version 9.5
 mov.u32 %r1, %ctaid.x; mov.u32 %r2, %ntid.x; mov.u32 %r3, %tid.x; mad.lo.u32 %r0, %r1, %r2, %r3;
 ld.param.u64 %d1, [a]; ld.param.u64 %d2, [b]; mad.wide.u32 %d4, %r0, 4, %d2; mov.u32 %r7, room;
 cvt.u64.u32 %d6, %r7; mov.u64 %d7, 0; mov.u64 %d8, 0x123456789; mov.u64 %d9, 77; mov.u32 %r9, 16;
+mov.u32 %r8, 0;
 and.b32 %r10, %r3, 3;
 BODY
 ret;
@@ -45,9 +46,9 @@ ONE_THREAD = {
     "pointer": "call %d9, (), PROTOTYPE;",
     "target": "brx.idx %r9, TABLE;",
     "stack": "call deep, ();",
-    "count of mbarrier": "mbarrier.init.shared.b64 [room], 0;",
+    "count of mbarrier": "mbarrier.init.shared.b64 [room], %r8;",
     "no mbarrier": "mbarrier.arrive.shared.b64 _, [room+256];",
-    "arrivals": "mbarrier.arrive.shared.b64 _, [room+256], 0;",
+    "arrivals": "mbarrier.arrive.shared.b64 _, [room+256], %r8;",
     "misaligned mbarrier": "mbarrier.init.shared.b64 [room+4], 3;",
     "mbarrier behind shared": "mbarrier.init.shared.b64 [room+65536], 3;",
     "misaligned copy": "cp.async.ca.shared.global [%r7], [%d1+2], 4;",
