@@ -140,32 +140,6 @@ def test_progress_is_told():
     assert told == sorted(told)
 
 
-#: a grid-wide barrier: the first thread of each block adds to p[1] and looks until all have
-MEET = """
-    setp.ne.u32 %p1, %r1, 0;
-    @%p1 bra DONE;
-    mov.u32 %r2, %nctaid.x;
-    atom.add.release.gpu.global.u32 %r3, [%rd1+4], 1;
-LOOK:
-    ld.acquire.gpu.global.u32 %r3, [%rd1+4];
-    setp.ne.u32 %p1, %r3, %r2;
-    @%p1 bra LOOK;
-DONE:
-    bar.sync 0;
-"""
-
-
-def test_a_poll_is_no_deadlock_while_blocks_are_still_to_start(monkeypatch):
-    monkeypatch.setattr(engine, "LANES", 32)  # a block a wave: many looks before the last starts
-    monkeypatch.setattr(engine, "_VAIN_POLLS", 1 << 9)
-    array = np.zeros(2, "u4")
-    Module(HEAD.replace("BODY", MEET))["k"].launch(8, 32, [array])
-    assert array.tolist() == [7, 8]
-    endless = HEAD.replace("BODY", MEET.replace("nctaid.x", "ctaid.x"))
-    with pytest.raises(KernelError, match="memory that no thread will ever make"):
-        Module(endless)["k"].launch(8, 32, [array])
-
-
 def test_a_loop_that_waits_for_time_does_not_execute_all_of_it():
     body = """
     mov.u64 %rd2, %clock64;

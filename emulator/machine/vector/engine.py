@@ -158,8 +158,6 @@ class Grid:
         #: no more than a barrier
         self.progress = self.meetings = 0
         self._resumes = self._changes = 0
-        #: whether a wave that only polls memory may wait for another one
-        self.has_others = False
         self.watch: Any = None
         if self.checks is not None:
             self.watch = self.checks.grid(self)
@@ -172,7 +170,6 @@ class Grid:
         waves: list[Wave] = []
         before, turns = -1, 0
         while True:
-            self.has_others = len(waves) > 1 or self._started < self._last
             for wave in list(waves):
                 wave.run()
                 if wave.is_over:
@@ -183,7 +180,6 @@ class Grid:
                     self.launch.blocks_done(len(wave.ctas))
             if self._started < self._last:
                 waves.append(self._start(self._next_blocks()))
-                self.progress += 1
             elif not waves:
                 return
             elif self.progress != before:
@@ -193,7 +189,7 @@ class Grid:
                 ready = any(wave.ready for wave in waves)
                 if turns > _VAIN_TURNS and not ready:
                     raise waiting.deadlock(waves)
-                if self._resumed_in_vain() and not ready:
+                if self._resumed_in_vain():
                     raise waiting.deadlock(waves)
                 resumed = [wave for wave in waves if waiting.resume(wave)]
                 if not resumed and not ready:
@@ -202,15 +198,10 @@ class Grid:
     def _resumed_in_vain(self) -> bool:
         """Whether waits were given up again and again, and nothing changed but that threads met: a
         loop around a wait that will never be over, with a barrier in it."""
-        self._resumes = self._resumes + 1 if self.changes == self._changes else 0
-        self._changes = self.changes
+        changes = self.progress - self.meetings
+        self._resumes = self._resumes + 1 if changes == self._changes else 0
+        self._changes = changes
         return self._resumes > _VAIN_TURNS
-
-    @property
-    def changes(self) -> int:
-        """Changes whenever something happens that a thread in a loop may wait for: more than that
-        threads met."""
-        return self.progress - self.meetings
 
     def _limit_steps(self, limit: int | None, earlier: int = 0) -> None:
         """Says how many statements may be executed, with those that other grids did before."""

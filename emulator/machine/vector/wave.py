@@ -144,8 +144,6 @@ class Wave:
         self.executed = 0
         #: statements executed since anything happened that others may wait for
         self.vain = 0
-        #: the grid's changes that this wave has seen; whether the last strand that ran polls memory
-        self._changes, self._gave_way = 0, False
         #: asynchronous operations under way
         self.pending = Pending(len(lanes), grid.async_order, grid.seed)
         self.products = Products(grid.async_order, grid.seed)
@@ -334,22 +332,16 @@ class Wave:
             self._run()
 
     def _run(self) -> None:
-        seen, start, polls = self.grid.progress, self.executed, 0
-        if self.grid.changes != self._changes:  # by other waves, since this one ran
-            self._changes, self.vain = self.grid.changes, 0
+        seen, start = self.grid.progress, self.executed
         while (strand := self.pick()) is not None:
-            before, self._gave_way = self.executed, False
+            before = self.executed
             self._advance(strand)
             if self.grid.progress == seen:
                 self.vain += self.executed - before
-                polls = polls + 1 if self._gave_way else 0
                 if self.executed - start > _PATIENCE:
                     return
-                if polls > len(self.ready) and self.grid.has_others:
-                    return
             else:
-                seen, start, polls = self.grid.progress, self.executed, 0
-                self._changes, self.vain = self.grid.changes, 0
+                seen, start, self.vain = self.grid.progress, self.executed, 0
 
     def _advance(self, strand: Strand) -> None:
         """Runs a strand until another one should go first."""
@@ -401,7 +393,6 @@ class Wave:
 
     def _give_way(self, strand: Strand, block: Block) -> None:
         self.ready.append(strand)
-        self._gave_way = block.polls
         if len(self.ready) > 1:
             strand.epoch = max(s.epoch for s in self.ready) + 1
         self.grid.check_polls(strand, block)
