@@ -730,7 +730,7 @@ FAILURES = {
     "lanes": "setp.eq.u32 %p1, %r3, 3; @%p1 ret; movmatrix.sync.aligned.m8n8.trans.b16 %r4, %r5;",
     "rows": "ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%r4}, [%r3];",
     "arrivals": "mbarrier.init.shared.b64 [room], 2; mbarrier.arrive.shared.b64 _, [room], 3;",
-    "mbarrier": "mbarrier.init.shared.b64 [room], 0;",
+    "mbarrier": "mov.u32 %r4, 0; mbarrier.init.shared.b64 [room], %r4;",
     "cluster": "barrier.cluster.arrive; barrier.cluster.arrive;",
     "stack": "setp.gt.u32 %p1, %r3, 1; @%p1 ret; call deep, ();",
 }

@@ -201,7 +201,11 @@ def test_a_planted_error_is_found_soon(opcode, target, change):
     ids=str,
 )
 def test_rarer_errors_are_found(opcode, target, changes, seed):
-    """A wrong floor shows only where a sum of the very least numbers is cut."""
+    """A wrong floor shows only where a sum of the very least numbers is cut.
+
+    Hypothesis also draws constants of the modules that are loaded, so how many examples a search
+    takes depends on what else a process tests: some 3,000 in the mean, at times more than 6,000.
+    """
     right = Instruction.parse(opcode).arithmetic(target)
     left = [planted(right, **change) for change in changes]
 
@@ -209,7 +213,7 @@ def test_rarer_errors_are_found(opcode, target, changes, seed):
         left[:] = [other for other in left if not tells(inputs, right, other)]
         return not left
 
-    assert first(opcode, target, last_one_is_found, 6000, seed) is not None, left
+    assert first(opcode, target, last_one_is_found, 20_000, seed) is not None, left
 
 
 def test_hypothesis_shows_a_failing_example_in_few_lines():

@@ -184,10 +184,8 @@ def _dot(arithmetic: Arithmetic) -> SearchStrategy[_Dot]:
             ],
             st.sampled_from(far), flip, split,
         )  # fmt: skip
-        terms, apart = st.lists(term, min_size=1, max_size=_TERMS), st.booleans()
-        alone = st.builds(_Dot, st.just(base), pair, st.none(), st.none(), apart)
-        beside = st.none() | term
-        return alone | st.builds(_Dot, st.just(base), terms | pair, beside, special, apart)
+        terms = st.lists(term, min_size=1, max_size=_TERMS) | pair
+        return st.builds(_Dot, st.just(base), terms, st.none() | term, special, st.booleans())
 
     flip, split = st.booleans(), st.integers(-8, 8)
     formats = (("a", arithmetic.a), ("b", arithmetic.b), ("c", arithmetic.c))
