@@ -105,10 +105,12 @@ def test_a_real_interrupt(engine, tmp_path, monkeypatch):
         pytest.importorskip("llvmlite")
     path = tmp_path / "out.npy"
     script = textwrap.dedent(f"""
-        import sys
+        import signal
         import numpy as np
         from emulator import gemm
         from emulator.matrices import tiles
+        # What a shell starts in the background ignores it.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
         tiles.TILE = 64
         rng = np.random.default_rng(0)
         a = rng.standard_normal((2048, 256)).astype(np.float16)
