@@ -38,8 +38,7 @@ if TYPE_CHECKING:
 
 #: rows of shared memory are multiples of the largest access
 _ROW = 32
-#: first words of statements that leave something behind in a barrier
-#: what of the things that stop a kernel is a mistake in its operands, and what ends the kernel
+#: kinds of failures that are mistakes in operands, and those that end a kernel
 _OPERANDS = ("operand",)
 _ENDS = ("trap", "deadlock", "endless loop", "step limit", "stack overflow", "target")
 
