@@ -41,8 +41,9 @@ _COPY_OUT = (
 )
 #: bytes and halves of registers, of which a selector takes some
 _SELECTORS = (
-    "b0 b1 b2 b3 h0 h1 h10 h01 h21 h32 h30 b3210 b7654 b4062 b1357 b0000 b10 b20 b31 b320".split()
-)
+    "b0", "b1", "b2", "b3", "h0", "h1", "h10", "h01", "h21", "h32", "h30", "b3210", "b7654",
+    "b4062", "b1357", "b0000", "b10", "b20", "b31", "b320",
+)  # fmt: skip
 
 
 @cache
@@ -170,7 +171,7 @@ class OneInstruction:
         return name
 
     def _words(self, type_, bits, size=0, part=""):
-        """Boundaries and random words, for each thread or of `size` bytes; one membermask a warp."""
+        """Boundaries and random words, for each thread or of `size` bytes."""
         count = size * 8 // bits or self.threads
         if part == "membermask":
             # A shuffle from a lane that takes no part is undefined.

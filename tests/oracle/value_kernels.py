@@ -1,9 +1,10 @@
-"""Kernels of a hundred statements each that together spell every ordinary instruction.
+"""Kernels of many statements each that together spell every ordinary instruction.
 
 What a statement leaves in its part of memory is compared as a digest with that of an H200.
 """
 
 import hashlib
+import zlib
 from functools import cache
 from random import Random
 
@@ -11,10 +12,10 @@ import numpy as np
 from one_instruction import OneInstruction, kernel_of
 
 from emulator import EmulatorError, Module
-from emulator.isa.ordinary.instruction import OrdinaryInstruction, expand
+from emulator.isa.ordinary.instruction import expand, parse
 
 TARGET, VERSION = "sm_90a", (9, 0)
-THREADS, STATEMENTS = 128, 100
+THREADS, STATEMENTS = 128, 250
 #: values are of these effects; of loads and stores a sample is taken
 _VALUES = {
     "pure", "carry", "lanes", "gathers", "active", "shuffles", "reads", "writes", "exchanges",
@@ -25,6 +26,8 @@ _SAMPLED = {"ld": 2500, "st": 1500, "atom": 5000, "red": 3000}
 _SPACES = ("", "global", "shared", "shared::cta", "shared::cluster")
 #: how often a form is spelled that is no access of memory
 _TURNS = 3
+#: the share of operands that are no registers of their own
+_VARIETY = 0.3
 
 
 def _is_asked(ins):
@@ -40,19 +43,19 @@ def _is_asked(ins):
 
 @cache
 def spelled():
-    """(instruction, turn) of every statement, in an order that mixes them."""
+    """Every statement that is asked for: "opcode turn", in an order that mixes them."""
     rng = Random(27)
     pools = {}
     for ins in filter(_is_asked, expand()):
         pools.setdefault(ins.row.name, []).append(ins)
     out = []
     for name, pool in pools.items():
+        turns = _TURNS
         if name in _SAMPLED:
-            out += [(ins, i % 2) for i, ins in enumerate(rng.sample(pool, _SAMPLED[name]))]
-        else:
-            out += [(ins, turn) for ins in pool for turn in range(_TURNS)]
+            pool, turns = rng.sample(pool, _SAMPLED[name]), 1
+        out += [f"{ins} {turn}" for ins in pool for turn in range(turns)]
     rng.shuffle(out)
-    return tuple(out)
+    return out
 
 
 @cache
@@ -63,21 +66,24 @@ def _binds(text):
         return False
 
 
-def statements(number):
-    """The statements of a kernel: every other one with constants, selectors and the like."""
+def statements(names):
+    """The statements of a kernel, each from its name alone; later turns have constants, selectors
+    and the like, where they bind."""
     out, start = [], 0
-    first = number * STATEMENTS
-    for i, (ins, turn) in enumerate(spelled()[first : first + STATEMENTS], first):
-        one = OneInstruction(ins, THREADS, i, start, 0.3 * (turn > 0))
-        if turn and not _binds(kernel_of([one])):
-            one = OneInstruction(ins, THREADS, i, start)
+    for name in names:
+        opcode, turn = name.split()
+        ins, seed = parse(opcode), zlib.crc32(name.encode())
+        one = OneInstruction(ins, THREADS, seed, start, _VARIETY)
+        if turn == "0" or not _binds(kernel_of([one])):
+            one = OneInstruction(ins, THREADS, seed, start)
         out.append(one)
         start += len(one.memory)
     return out
 
 
-def kernels():
-    return range(-(-len(spelled()) // STATEMENTS))
+def kernels(names):
+    """The names in each kernel."""
+    return [names[i : i + STATEMENTS] for i in range(0, len(names), STATEMENTS)]
 
 
 def text(given):

@@ -30,14 +30,14 @@ _SCALAR = (
             f"{name}.to=u32|s32.atype=u32|s32.btype=u32{{.sat}}.mode=clamp|wrap", "video.shift"
         )
     ),
+    # The manual has no u32 of signed factors; ptxas takes them.
     *(
         Row(
-            f"vmad.to={to}.atype={a}.btype={b}{po}{{.sat}}{{.scale=shr7|shr15}}",
+            f"vmad{_TYPES}{po}{{.sat}}{{.scale=shr7|shr15}}",
             "d:to, a.part:atype, b.part:btype, c:to",
             "video.multiply",
             version="2.0",
         )
-        for to, a, b in (("u32", "u32", "u32"), ("s32", "u32|s32", "u32|s32"))
         for po in ("", ".po")
     ),
     Row(
