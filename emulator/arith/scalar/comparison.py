@@ -183,7 +183,7 @@ def _(
 
 @rule
 def testp(t: ScalarType, a: int, *, test: str = "") -> int:
-    """9.7.3.1. Zeros are normal here (measured). ptxas takes it without a test, too: always false."""
+    """9.7.3.1. Zeros are normal here (measured); without a test, as ptxas takes it, false."""
     x = exact.read(t.format, a)
     subnormal = x.number_class == _FINITE and x.significand < 1 << t.format.mantissa_bits
     return int(
