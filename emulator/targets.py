@@ -145,7 +145,7 @@ TARGETS: dict[str, Target] = {
         _chip(107, "blackwell", 100, 227, plain=(9, 4), exact=(9, 4), family=(9, 4), reserved=1,
               columns=576, descriptor_bits=15, runs_family=(107,), has="mma.called f32x2",
               has_suffixed=f"{_TENSOR_MEMORY} add.u8x4 cvt.pzo tcgen05.ti16 tcgen05.scale_input_d "
-              "tcgen05.ld.red",
+              "tcgen05.ld.red redux.f32",
               has_exact="spcompress cvt.s2f6x2 cvt.rz.s2f6x2 cvt.rs tcgen05.scale_vec "
               "tcgen05.ld.spcompress"),
         _chip(110, "blackwell", 100, 227, plain=(9, 0), exact=(9, 0), family=(9, 0), reserved=1,

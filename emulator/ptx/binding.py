@@ -82,6 +82,10 @@ class Binder:
             raise OperandError(f"{self.opcode} packs or unpacks one vector, not two")
         if {"ignore", "source_size"} <= out.keys():
             raise OperandError(f"{self.opcode} takes a predicate or a size of the source, not both")
+        if "dsel" in self.selectors and {x.name for x in signature.operands if x.optional} - set(
+            out
+        ):
+            raise OperandError(f"{self.opcode} lacks operand c: it has what a part of d leaves out")
         if left:
             names = listing(signature.names)
             self.refuse(left[0][0], f"{self.opcode} takes {names}; one operand too many is")

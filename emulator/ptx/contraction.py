@@ -261,7 +261,7 @@ def exchanged(statements: Sequence[Statement]) -> frozenset[int]:
 
 
 #: first words of statements with operands that ptxas exchanges
-_COMMUTATIVE = ("add", "sub", "mul", "fma", "min", "max")
+_COMMUTATIVE = ("add", "sub", "mul", "mad", "fma", "min", "max")
 #: values that machine code computes in halves of 32 bits, which it joins at the first use
 _IN_HALVES = frozenset(["select", "selp.f64", "selp.b64", "selp.s64", "selp.u64"]) | {
     f"{head}.{type_}"

@@ -59,7 +59,7 @@ _SIGNS = {"abs": ("and.b32", (1 << 31) - 1), "neg": ("xor.b32", 1 << 31)}
 _CONCERNED = {
     **dict.fromkeys(["mul", "div", "rcp"], frozenset(_WORDS)),
     **dict.fromkeys(["ex2", "lg2", "sqrt", "rsqrt", "sin", "cos"], frozenset(["f32"])),
-    **dict.fromkeys(["add", "sub", "fma"], frozenset(["f64"])),
+    **dict.fromkeys(["add", "sub", "mad", "fma"], frozenset(["f64"])),
     **dict.fromkeys(["min", "max"], frozenset(["f16", "f32", "f64"])),
     **dict.fromkeys(["abs", "neg", "selp"], frozenset(["f32"])),
     "slct": frozenset(["f32", "s32"]),

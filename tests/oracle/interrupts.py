@@ -1,4 +1,4 @@
-"""Exceptions at random moments of compilation: ``python interrupts.py SEED COUNT``, with a folder
+"""Exceptions at random moments of compilation: ``python interrupts.py SEED HITS``, with a folder
 of its own as EMULATOR_CACHE_DIR.
 
 Each attempt compiles anew and is stopped by an exception; the same then runs to its end, and must
@@ -158,14 +158,22 @@ def by_line(job, error, rng, files):
         sys.settrace(None)
 
 
-def main(seed, count):
+#: attempts for each hit that is wanted; the processor's clock is too coarse for short work
+_PATIENCE = 12
+
+
+def main(seed, wanted):
+    """Interrupts until each way has hit so often; it misses where the work ends before."""
     rng = random.Random(seed)
     works = [(job, job("vector")) for job in jobs()]
     hits = Counter()
     sys.unraisablehook = lambda _: hits.update(["while something was freed"])
-    for number in range(count):
+    for number in range(_PATIENCE * wanted):
+        left = [how for how in (by_signal, by_line) if hits[how.__name__] < wanted]
+        if not left:
+            break
+        how = rng.choice(left)
         job, expected = rng.choice(works)
-        how = (by_signal, by_line)[number % 2]
         files = rng.random() < 0.5
         forget(files)
         error = rng.choice([KeyboardInterrupt, Stopped, MemoryError])

@@ -183,7 +183,7 @@ def _(
 
 @rule
 def testp(t: ScalarType, a: int, *, test: str = "") -> int:
-    """9.7.3.1. Zeros are normal here (measured)."""
+    """9.7.3.1. Zeros are normal here (measured); without a test, as ptxas takes it, false."""
     x = exact.read(t.format, a)
     subnormal = x.number_class == _FINITE and x.significand < 1 << t.format.mantissa_bits
     return int(
@@ -194,6 +194,7 @@ def testp(t: ScalarType, a: int, *, test: str = "") -> int:
             "notanumber": x.number_class == _NAN,
             "normal": x.number_class in (_ZERO, _FINITE) and not subnormal,
             "subnormal": subnormal,
+            "": False,
         }[test]
     )
 
@@ -202,6 +203,8 @@ def testp(t: ScalarType, a: int, *, test: str = "") -> int:
 def _(w: Words, t: ScalarType, a: Word, *, test: str = "") -> Word:
     magnitude, infinity = rounded.magnitudes(t, a), t.format.infinity or 0
     least = 1 << t.format.mantissa_bits
+    if not test:
+        return magnitude != magnitude
     if test == "subnormal":
         return magnitude - 1 < least - 1
     if test == "normal":

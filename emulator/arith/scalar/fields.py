@@ -153,10 +153,17 @@ def _(w: Words, t: ScalarType, a: Word, *, shiftamt: bool = False) -> Word:
     return w.put(a == 0, _ALL_ONES, out)
 
 
+#: the offset whose magnitude is no s32
+_LOWEST = 1 << 31
+
+
 @rule
 def fns(t: ScalarType, mask: int, base: int, offset: int) -> int:
     """9.7.1.25: the place of the offset-th one from bit `base` on, upward, or downward where the
-    offset is negative; FFFFFFFF where there is none. An offset of 0 asks for bit `base` itself."""
+    offset is negative; FFFFFFFF where there is none. An offset of 0 asks for bit `base` itself.
+    Measured: that of -2**31, whose magnitude is no s32, gives 0."""
+    if offset == _LOWEST:
+        return 0
     wanted = offset - (1 << 32) if offset >> 31 else offset
     if base > 31:
         return _ALL_ONES
@@ -183,4 +190,5 @@ def _(w: Words, t: ScalarType, mask: Word, base: Word, offset: Word) -> Word:
         beyond = rest > ones
         place, rest = w.select(beyond, place + width, place), w.select(beyond, rest - ones, rest)
     found = w.select(down, base - place, base + place)
-    return w.select(w.count_ones(left) < wanted, _ALL_ONES, found)
+    found = w.select(w.count_ones(left) < wanted, _ALL_ONES, found)
+    return w.select(offset == _LOWEST, 0, found)

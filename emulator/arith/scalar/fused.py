@@ -11,12 +11,13 @@ import numpy as np
 from dtypes import NumberClass, Rounding
 from emulator.arith.fast.error_free import odd_sum, two_product, two_sum
 from emulator.arith.scalar import exact, rounded
+from emulator.arith.scalar.conversion import floats
 from emulator.arith.scalar.floating import flushed_product, saturated, widened, zero_downward
 from emulator.arith.scalar.rule import rule
 from emulator.arith.scalar.types import TYPES, ScalarType
 from emulator.arith.scalar.words import Word, Words
 
-_F16, _F64 = TYPES["f16"], TYPES["f64"]
+_F16, _F32, _F64 = (TYPES[name] for name in ("f16", "f32", "f64"))
 _ZERO, _INFINITE, _NAN = NumberClass.ZERO, NumberClass.INFINITE, NumberClass.NAN
 
 
@@ -81,9 +82,10 @@ def _(
 def fma_of_half(
     t: ScalarType, a: int, b: int, c: int, *, rounding: Rounding = "rn", relu: bool = False
 ) -> int:
-    """fma.rz, .rm and .rp of bf16, which 9.7.4.4 does not have: ptxas 13.0 takes them, and an H200
-    then computes with f16, to nearest, without .relu."""
-    return fma.reference(_F16, a, b, c)
+    """fma.rz, .rm and .rp of bf16, which 9.7.4.4 does not have: ptxas 13.0 takes them, and makes
+    an fma of f32 with that rounding from f16 operands, which is rounded to f16; without .relu."""
+    x, y, z = (widened(_F32, _F16, code) for code in (a, b, c))
+    return floats.reference(_F16, _F32, _fused(_F32, x, y, z, rounding, False))
 
 
 @fma_of_half.words
@@ -97,7 +99,9 @@ def _(
     rounding: Rounding = "rn",
     relu: bool = False,
 ) -> Word:
-    return fma.text(w, _F16, a, b, c)
+    x, y, z = (rounded.values(w, _F16, words) for words in (a, b, c))
+    total = _fused_of(w, _F32, x, y, z, rounding, False, False, False)
+    return floats.text(w, _F16, _F32, total)
 
 
 #: factors that fma.oob takes for out of bounds, of f16 and bf16 alike

@@ -116,16 +116,16 @@ def multiply(
 ) -> int:  # fmt: skip
     """vmad: a·b + c, one more with .po, shifted right by .shr7 or .shr15.
 
-    Whole words are signed whatever their types say. Of unsigned factors .sat clamps to 32 unsigned
-    bits; they, or an unsigned result, are shifted as 64 unsigned bits before it.
+    Whole words are signed whatever their types say. .sat clamps to 32 bits that are signed if a
+    factor is, and then shifts signed words before it.
     """
     x, y = (
         _signed(w, 32) if not s else _part(t, w, s) for t, w, s in ((ta, a, asel), (tb, b, bsel))
     )
     total = x * y + _signed(c, 32) + po
     shift = int(scale.removeprefix("shr") or 0)
-    if sat and not ta.signed and not tb.signed:
-        to = ta
+    if sat:
+        to = ta if ta.signed else tb
     if not to.signed and shift:
         total &= (1 << 64) - 1
     total >>= shift
@@ -143,8 +143,8 @@ def _(
     )
     total = x * y + c.view(np.int32).astype(np.int64)
     total = total + 1 if po else total
-    if sat and not ta.signed and not tb.signed:
-        to = ta
+    if sat:
+        to = ta if ta.signed else tb
     if scale:
         kind = np.dtype(np.int64 if to.signed else np.uint64)
         total = (total.view(kind) >> int(scale.removeprefix("shr"))).view(np.int64)

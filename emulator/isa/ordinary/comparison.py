@@ -102,7 +102,7 @@ _SELECT = (
         "comparison.slct",
     ),
     Row(
-        "testp.test=finite|infinite|number|notanumber|normal|subnormal.type=f32|f64",
+        "testp{.test=finite|infinite|number|notanumber|normal|subnormal}.type=f32|f64",
         "p, a",
         "comparison.testp",
         version="2.0",

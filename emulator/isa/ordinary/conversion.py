@@ -96,19 +96,19 @@ _PACK = doing(
     (
         Row(
             "cvt.pack!.sat.to=u16|s16.from=s32",
-            "d:b32+, a:from+, b:from+",
+            "d:u32+/f16x2, a:from+, b:from+",
             "conversion.pack",
             version="6.5",
         ),
         Row(
             "cvt.pack!.sat.to=u8|s8.from=s32.rest=b32",
-            "d:b32+, a:from+, b:from+, c:rest+",
+            "d:u32+/f16x2, a:from+, b:from+, c:rest+",
             "conversion.pack_onto",
             version="6.5",
         ),
         Row(
             "cvt.pack!.sat.to=u2|s2|u4|s4.from=s32.rest=b32",
-            "d:b32+, a:from+, b:from+, c:rest+",
+            "d:u32+/f16x2, a:from+, b:from+, c:rest+",
             "conversion.pack_onto",
             having("sm_75"),
             "6.5",

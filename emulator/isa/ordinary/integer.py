@@ -52,13 +52,13 @@ _ARITHMETIC = (
     Row("max.relu.type=s8x4", "d, a, b", "integer.maximum", _BYTES, "9.2"),
     Row(
         "dp4a.atype=u32|s32.btype=u32|s32",
-        "d:u32, a:u32, b:u32, c:u32",
+        "d:u32, a:u32/f16x2, b:u32/f16x2, c:u32",
         "integer.dp4a",
         version="5.0",
     ),
     Row(
         "dp2a.mode=lo|hi!.atype=u32|s32.btype=u32|s32",
-        "d:u32, a:u32, b:u32, c:u32",
+        "d:u32, a:u32/f16x2, b:u32/f16x2, c:u32",
         "integer.dp2a",
         version="5.0",
     ),

@@ -38,7 +38,7 @@ ROWS = (
     ),
     _WarpRow(
         "redux.sync.operation=add|min|max.type=u32|s32",
-        "d, a, membermask:u32",
+        "d:type/, a:type/, membermask:u32",
         "lanes.redux",
         _80,
         "7.0",

@@ -5,7 +5,8 @@ is a register of the instruction's (first) type and is read, or written if it is
 called d, p or q:
 
 * ``a:u32`` another type, ``c:stype`` the type in that slot, ``d:wide`` twice the width,
-  ``d:to+`` or a wider register;
+  ``d:to+`` or a wider register; ``a:u32/f16x2`` or a register of that type, too, ``d:u32/`` or of
+  none besides;
 * ``mdata!`` is written, too, behind the first operand;
 * ``d|p`` a pair of destinations, of which p is a predicate; ``p|q?`` of which the second may be
   left out; ``d~`` may be the sink ``_``, ``_`` must be it; ``c?`` may be left out;
@@ -174,7 +175,7 @@ def constants_of(name: str) -> Constants:
 
 _OPERAND = re.compile(
     r"(?P<open>[\[{]?)(?P<name>\w+)(?:\.(?P<selector>\w+))?(?P<bare>%?)(?P<written>!?)(?P<sink>~?)(?P<pieces>\^?)(?P<symbol>&?)"
-    r"(?::(?P<type>[\w:]+?)(?P<wider>\+?))?(?:[*;](?P<count>\w+)(?P<less>-\d)?(?:\*(?P<times>\d))?)?"
+    r"(?::(?P<type>[\w:]+?)(?P<wider>\+?)(?P<also>/\w*)?)?(?:[*;](?P<count>\w+)(?P<less>-\d)?(?:\*(?P<times>\d))?)?"
     r"(?:=(?P<values>[\d.,/-]*))?(?:<(?P<legal>[\d.,/]+)>)?(?:#(?P<kind>\w+))?[\]}]?"
     r"(?:@(?P<when>[\w:]+))?(?P<optional>\??)"
 )
@@ -199,6 +200,8 @@ class OperandPattern:
     #: a type, a slot with one, "wide", or "" for the instruction's type; of an address its space
     type: str
     wider: bool
+    #: a slash and a register type that serves, too; a slash alone: none does
+    also: str
     #: no immediate may stand in its place
     bare: bool
     #: of a vector or of coordinates: a number or a slot, and how many less, or how often as many
@@ -239,8 +242,8 @@ def _pattern(part: str, first: bool, paired: bool) -> OperandPattern:
     )
     less, times = int(match["less"] or 0), int(match["times"] or 1)
     return OperandPattern(
-        operand, type_, bool(match["wider"]), bool(match["bare"]), match["count"] or "", less,
-        times, match["when"] or "",
+        operand, type_, bool(match["wider"]), match["also"] or "", bool(match["bare"]),
+        match["count"] or "", less, times, match["when"] or "",
     )  # fmt: skip
 
 
@@ -295,9 +298,14 @@ def settle(pattern: OperandPattern, words: dict[str, str], default: str) -> Oper
     else:
         name = words.get(name, name) or default
     types = register_types(name, pattern.wider)
-    if pattern.type in ("", *words) and "b32" in types and TYPES[name].kind != "float":
+    also = pattern.also.removeprefix("/")
+    if f"f{TYPES[name].size}" in types and TYPES[name].is_float and operand.kind == "vector":
+        # ptxas looks at no more than the size.
+        types += tuple(f"{sign}{TYPES[name].size}" for sign in "us")
+    elif pattern.type in ("", "wide", *words) and "b32" in types and not pattern.also:
         # ptxas takes it where the opcode says the type, and not where the instruction does.
-        types = tuple(dict.fromkeys((*types, "f16x2")))
+        also = "f16x2" if TYPES[name].kind != "float" else ""
+    types = tuple(dict.fromkeys((*types, also))) if also else types
     reads = operand.use == "read"
     constants = constants_of(name) if reads else "none"
     if pattern.bare:

@@ -3,6 +3,7 @@
 from emulator.isa.ordinary.row import Row
 
 _TYPES = ".to=u32|s32.atype=u32|s32.btype=u32|s32"
+_WORD = "u32/f16x2"
 _COMPARE = "compare=eq|ne|lt|le|gt|ge"
 _SECOND = ".operation=add|min|max"
 _ONE = "d.part:to, a.part:atype, b.part:btype, c:to?"
@@ -30,14 +31,14 @@ _SCALAR = (
             f"{name}.to=u32|s32.atype=u32|s32.btype=u32{{.sat}}.mode=clamp|wrap", "video.shift"
         )
     ),
+    # The manual has no u32 of signed factors; ptxas takes them.
     *(
         Row(
-            f"vmad.to={to}.atype={a}.btype={b}{po}{{.sat}}{{.scale=shr7|shr15}}",
+            f"vmad{_TYPES}{po}{{.sat}}{{.scale=shr7|shr15}}",
             "d:to, a.part:atype, b.part:btype, c:to",
             "video.multiply",
             version="2.0",
         )
-        for to, a, b in (("u32", "u32", "u32"), ("s32", "u32|s32", "u32|s32"))
         for po in ("", ".po")
     ),
     Row(
@@ -57,7 +58,7 @@ _SCALAR = (
 _LANES = tuple(
     row
     for count, mask, parts in ((2, "half_mask", "halves"), (4, "byte_mask", "bytes"))
-    for operands in (f"d.{mask}:u32, a.{parts}%:u32, b.{parts}%:u32, c%:u32",)
+    for operands in (f"d.{mask}:{_WORD}, a.{parts}%:{_WORD}, b.{parts}%:{_WORD}, c%:{_WORD}",)
     for name in ("vadd", "vsub", "vavrg", "vabsdiff", "vmin", "vmax")
     for row in (
         Row(f"{name}{count}{_TYPES}{{.sat}}", operands, "video.lanes", version="3.0"),
@@ -66,7 +67,7 @@ _LANES = tuple(
 ) + tuple(
     Row(
         f"vset{count}.atype=u32|s32.btype=u32|s32.{_COMPARE}{{.operation=add}}",
-        f"d.{mask}:u32, a.{parts}%:u32, b.{parts}%:u32, c%:u32",
+        f"d.{mask}:u32, a.{parts}%:{_WORD}, b.{parts}%:{_WORD}, c%:u32",
         "video.compare_lanes",
         version="3.0",
     )
