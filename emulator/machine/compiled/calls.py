@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from contextlib import suppress
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -122,8 +123,10 @@ class Registers:
     def take(self, warps: int) -> Array:
         """Memory for so many warps, ``(warps, bytes)``."""
         size = warps * self._bytes
-        room = self._free.pop() if self._free else np.empty(0, np.uint8)
-        if len(room) < size:
+        room = None
+        with suppress(IndexError):  # another thread may have taken it
+            room = self._free.pop()
+        if room is None or len(room) < size:
             room = np.empty(size, np.uint8)
         return room[:size].reshape(warps, self._bytes)
 
