@@ -25,7 +25,7 @@ from dtypes import code_type
 from emulator import Instruction, Module, execute, gemm
 from emulator.arith import matmul
 from emulator.arith.fast import fused_code, fused_decoding
-from emulator.machine.compiled import loop
+from emulator.machine.compiled import traces
 from emulator.targets import find_target
 from emulator.warp import native, single
 
@@ -106,7 +106,7 @@ def forget(files):
         shutil.rmtree(environ["EMULATOR_CACHE_DIR"], ignore_errors=True)
     modules.clear()
     for cached in (
-        fused_code.tiles_function, fused_decoding.decoding_function, loop._merge,
+        fused_code.tiles_function, fused_decoding.decoding_function, traces._merge,
         native.kernels._compiled, native.kernels.of_warp, native.warp_function,
         native._remembered, single._plan, single._warpgroup,
     ):  # fmt: skip

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import ctypes
-from typing import Any, NamedTuple
+from contextlib import suppress
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -90,6 +91,58 @@ def layout_of(s: Strand) -> Layout:
         found = Layout(len(numbers), starts, None if whole else slots(s), there, context, held, [])
         s.marks["layout"] = found
     return found
+
+
+def by_warp(words: Array, layout: Layout) -> Array:
+    """Words of a strand as ``(warps, 32)``, or one for all; lanes that are not there hold zeros."""
+    if layout.slots is not None and len(words) > 1:
+        whole = np.zeros(layout.warps * WARP, words.dtype)
+        whole[layout.slots] = words
+        words = whole
+    return words.reshape(-1, WARP) if len(words) > 1 else words
+
+
+class Registers:
+    """Registers that a native function writes: those of a warp lie side by side, in memory that is
+    kept for the next call, as new pages cost more than the work of many a call."""
+
+    #: what no call uses, at most one array of at most so many bytes
+    _free: ClassVar[list[Array]] = []
+    _MOST = 1 << 26
+
+    def __init__(self, dtypes: dict[Any, np.dtype[Any]]) -> None:
+        self._places: dict[Any, tuple[int, np.dtype[Any]]] = {}
+        self._bytes = 0  # of a warp
+        for key, dtype in sorted(dtypes.items(), key=lambda item: -item[1].itemsize):
+            self._places[key] = self._bytes, dtype
+            self._bytes += WARP * dtype.itemsize
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._places
+
+    def take(self, warps: int) -> Array:
+        """Memory for so many warps, ``(warps, bytes)``."""
+        size = warps * self._bytes
+        room = None
+        with suppress(IndexError):  # another thread may have taken it
+            room = self._free.pop()
+        if room is None or len(room) < size:
+            room = np.empty(size, np.uint8)
+        return room[:size].reshape(warps, self._bytes)
+
+    def words(self, room: Array, key: Any) -> Array:
+        """The words ``(warps, 32)`` of a register."""
+        first, dtype = self._places[key]
+        return room[:, first : first + WARP * dtype.itemsize].view(dtype)
+
+    def place(self, start: int, key: Any) -> tuple[int, int]:
+        """Address of a register in memory at `start`, and the bytes from warp to warp."""
+        return start + self._places[key][0], self._bytes
+
+    def give_back(self, room: Array) -> None:
+        """The memory of a call that is over."""
+        if room.base is not None and room.base.nbytes <= self._MOST:
+            self._free[:] = [room.base]
 
 
 _keep = ctypes.CFUNCTYPE(None, ctypes.py_object, *[ctypes.c_int64] * 3)(Arena.keep_row)

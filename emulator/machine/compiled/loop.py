@@ -5,23 +5,28 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Sequence
-from functools import lru_cache
 from math import inf
 from typing import Any, NamedTuple
 
 import numpy as np
-from llvmlite import ir
 from numpy.typing import NDArray
 
 from dtypes import Array
 from emulator.arith.engines import Engine, by_kernels, may_use_kernels
 from emulator.arith.fast.kernels import machine_code
 from emulator.arith.fast.threads import in_parts
-from emulator.arith.fast.words import LONG, POINTER
 from emulator.machine.compiled import mbarriers, products, warpgroups
 from emulator.machine.compiled.atomics import order_matters
 from emulator.machine.compiled.blocks import always_live
-from emulator.machine.compiled.calls import Layout, layout_of, pointer, refreshed, spread
+from emulator.machine.compiled.calls import (
+    Layout,
+    Registers,
+    by_warp,
+    layout_of,
+    pointer,
+    refreshed,
+    spread,
+)
 from emulator.machine.compiled.function import NAME
 from emulator.machine.compiled.loop_function import (
     APART,
@@ -35,6 +40,7 @@ from emulator.machine.compiled.loop_function import (
 )
 from emulator.machine.compiled.loops import Part, loops_of, stands_alone, threads_of_barrier
 from emulator.machine.compiled.segment import SIGNATURE, WORTH_A_THREAD, seconds_to_compile, work_of
+from emulator.machine.compiled.traces import merged
 from emulator.machine.compiled.translation import need_all_lanes, need_no_delay, stay_apart
 from emulator.machine.shared.products import is_wgmma
 from emulator.machine.vector.fragments import is_whole
@@ -51,6 +57,8 @@ _MOST_PARTS, _POLLS, _POLLS_BESIDE = 4096, 2048, 16
 _TURNS = 1 << 30
 #: calls that lead nowhere before a loop is left to steps
 _MOST_VAIN = 8
+#: parts in the traces of groups that are worth a thread to merge them
+_MERGED = 1 << 14
 #: phases of a call, before the rest is one
 _MOST_PHASES = 16
 
@@ -247,10 +255,25 @@ class Loop:
         if (lengths == first).all() and (trace[:, :first] == trace[0, :first]).all():
             return int(call.records[0, RECORD.index("statements")]), lengths
         weights = np.array([part.count for part in self.parts], np.int64)
-        ends, positions = np.zeros_like(lengths), np.zeros_like(lengths)
-        words = [len(lengths), pointer(trace), trace.shape[1]]
-        words += [pointer(x) for x in (lengths, positions, ends, weights)]
-        return int(_merge()(*words)), ends
+        threads = 1 + int(lengths.sum()) // _MERGED
+        if (call.record("failed") >= 0).any():
+            threads = 1
+        ends = np.zeros_like(lengths)
+        # The trace of a few groups together is merged with others like that of one group.
+        traces: list[Array] = []
+
+        def piece(first: int, last: int) -> int:
+            traces.append(merged(trace[first:last], lengths[first:last], ends[first:last]))
+            return 0
+
+        in_parts(piece, len(trace), threads, 1)
+        if len(traces) > 1:
+            long = np.array([len(x) for x in traces])
+            whole = np.zeros((len(traces), long.max()), np.uint16)
+            for row, each in zip(whole, traces, strict=True):
+                row[: len(each)] = each
+            traces = [merged(whole, long, np.zeros_like(long))]
+        return int(weights[traces[0]].sum()), ends
 
     def _first_failure(
         self, layout: Layout, call: _Call, order: Array
@@ -324,7 +347,9 @@ class _Native:
     ) -> None:
         self._serial = loop.serial
         made = LoopFunction(parts, function, target, loop.live_at, self._serial).written()
-        self._inputs, self._written = made.inputs, made.written
+        self._inputs = made.inputs
+        self._written = [key for key, _ in made.inputs if key in made.written]
+        self._registers = Registers({x: y.dtype for x, y in made.inputs if x in made.written})
         self._sites = made.sites
         self._live_at = loop.live_at
         self._call = machine_code.function(made.text, NAME, *SIGNATURE, ctypes.c_void_p)
@@ -332,16 +357,16 @@ class _Native:
     def run(self, s: Strand, layout: Layout, call: _Call, threads: int) -> None:
         held: list[Any] = []
         words: list[int] = []
-        made: dict[int, Array] = {}
         live = self._live_at(s.pc)
+        registers, room = self._registers, self._registers.take(layout.warps)
+        start = pointer(room)
         for key, given in self._inputs:
             if given.fixed is not None:
                 words += [pointer(given.fixed), 0]
-            elif key in self._written:
-                array = made[key] = np.empty(layout.warps * WARP, given.dtype)
+            elif key in registers:
                 if live >> key & 1:
-                    array[slice(None) if layout.slots is None else layout.slots] = given.read(s)
-                words += [pointer(array), WARP * array.itemsize]
+                    registers.words(room, key)[...] = by_warp(given.read(s), layout)
+                words += registers.place(start, key)
             else:
                 words += spread(s, given.read(s), given.dtype, layout, held)
         arguments, context = np.array(words, np.int64), refreshed(s, layout)
@@ -355,9 +380,11 @@ class _Native:
         after = 0
         for pc in np.unique(call.pcs_of_lanes(layout)).tolist():
             after |= self._live_at(pc)
-        for index, array in made.items():
+        for index in self._written:
             if after >> index & 1:
+                array = registers.words(room, index).flatten()
                 s.write(index, array if layout.slots is None else array[layout.slots])
+        registers.give_back(room)
 
     def _in_phases(
         self, piece: Callable[[int, int], int], call: _Call, blocks: int, threads: int
@@ -394,62 +421,3 @@ def loops_by_pc(
         loop = Loop(parts, function, program.liveness, live, target, at_once)
         out |= dict.fromkeys([part.pc for part in parts], loop)
     return out
-
-
-@lru_cache(maxsize=1)
-def _merge() -> Any:
-    """``merge(count, traces, room, lengths, positions, ends, weights)``: see `Loop._merged`."""
-    module = ir.Module("merge")
-    type_ = ir.FunctionType(LONG, [LONG, POINTER, LONG, *[POINTER] * 4])
-    function = ir.Function(module, type_, "merge")
-    count, traces, room, lengths, positions, ends, weights = function.args
-    b = ir.IRBuilder(function.append_basic_block())
-    total, parts, lowest = (b.alloca(LONG) for _ in range(3))
-    for place in (total, parts):
-        b.store(LONG(0), place)
-    turn, chosen, done = (function.append_basic_block(x) for x in ("turn", "chosen", "done"))
-
-    def each(run: Any) -> None:
-        """`run` for each trace that is not over: its number, position and next part."""
-        before, loop = b.block, function.append_basic_block()
-        b.branch(loop)
-        b.position_at_end(loop)
-        i = b.phi(LONG)
-        i.add_incoming(LONG(0), before)
-        at = b.load(b.gep(positions, [i], source_etype=LONG), typ=LONG)
-        length = b.load(b.gep(lengths, [i], source_etype=LONG), typ=LONG)
-        with b.if_then(b.icmp_unsigned("<", at, length)):
-            place = b.add(b.mul(i, room), at)
-            part = b.load(b.gep(traces, [place], source_etype=ir.IntType(16)), typ=ir.IntType(16))
-            run(i, at, b.zext(part, LONG))
-        following = b.add(i, LONG(1))
-        i.add_incoming(following, b.block)
-        after = function.append_basic_block()
-        b.cbranch(b.icmp_unsigned("<", following, count), loop, after)
-        b.position_at_end(after)
-
-    def look(i: Any, at: Any, part: Any) -> None:
-        low = b.load(lowest, typ=LONG)
-        b.store(b.select(b.icmp_unsigned("<", part, low), part, low), lowest)
-
-    def go(i: Any, at: Any, part: Any) -> None:
-        with b.if_then(b.icmp_unsigned("==", part, b.load(lowest, typ=LONG))):
-            b.store(b.add(at, LONG(1)), b.gep(positions, [i], source_etype=LONG))
-            b.store(b.load(parts, typ=LONG), b.gep(ends, [i], source_etype=LONG))
-
-    b.branch(turn)
-    b.position_at_end(turn)
-    b.store(LONG(-1), lowest)
-    each(look)
-    low = b.load(lowest, typ=LONG)
-    b.cbranch(b.icmp_signed("<", low, LONG(0)), done, chosen)
-    b.position_at_end(chosen)
-    weight = b.load(b.gep(weights, [low], source_etype=LONG), typ=LONG)
-    b.store(b.add(b.load(total, typ=LONG), weight), total)
-    b.store(b.add(b.load(parts, typ=LONG), LONG(1)), parts)
-    each(go)
-    b.branch(turn)
-    b.position_at_end(done)
-    b.ret(b.load(total, typ=LONG))
-    arguments = [ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64, *[ctypes.c_void_p] * 4]
-    return machine_code.function(str(module), "merge", ctypes.c_int64, *arguments)

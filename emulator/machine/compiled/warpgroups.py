@@ -196,7 +196,8 @@ class _Body:
         numbers = b.inttoptr(self.word(site, _SITE.index("numbers")), POINTER)
         row = arguments, first, numbers
         with self.each(b.select(read, LONG(0), count_c), every) as i:
-            self.copy(b.add(start, b.mul(i, LONG(_ROW))), self.register(*row, i))
+            for own, packed in self.register(*row, i, b.add(start, b.mul(i, LONG(_ROW)))):
+                self.copy(packed, own)
         at = b.gep(entry, [LONG(len(_ENTRY))], source_etype=LONG)
         self.copy(b.ptrtoint(words, LONG), b.ptrtoint(at, LONG), 8 * _WORDS)
         places = (b.select(held, at_a, starts[0]), starts[1], start, at_d, b.ptrtoint(kept, LONG))
@@ -206,7 +207,8 @@ class _Body:
         flags = b.call(kernel, [words, LONG(0), LONG(1)])
         self.require(b.icmp_unsigned("==", b.and_(flags, WORD(PADDING | MIXED)), WORD(0)))
         with self.each(LONG(0), count_c) as i:
-            self.copy(self.register(*row, i), b.add(at_d, b.mul(i, LONG(_ROW))))
+            for own, packed in self.register(*row, i, b.add(at_d, b.mul(i, LONG(_ROW)))):
+                self.copy(own, packed)
         b.ret(BIT(1))
         b.position_at_end(self.failed)
         b.ret(BIT(0))
@@ -256,14 +258,22 @@ class _Body:
             b.branch(self.failed)
         return b.inttoptr(place, POINTER)
 
-    def register(self, arguments: Value, first: Value, numbers: Value, i: Value) -> Value:
-        """Address of a register of the warps."""
+    def register(
+        self, arguments: Value, first: Value, numbers: Value, i: Value, row: Value
+    ) -> list[tuple[Value, Value]]:
+        """Addresses of a register of the warps, and of its words in a row of all warps."""
         b = self.b
         number = b.shl(self.word(numbers, i), LONG(1))
-        step = self.word(arguments, b.add(number, LONG(1)))
-        return b.add(self.word(arguments, number), b.mul(first, step))
+        start, step = self.word(arguments, number), self.word(arguments, b.add(number, LONG(1)))
+        return [
+            (
+                b.add(start, b.mul(b.add(first, LONG(warp)), step)),
+                b.add(row, LONG(_WARP_ROW * warp)),
+            )
+            for warp in range(WARPS)
+        ]
 
-    def copy(self, target: Value, source: Value, size: int = _ROW) -> None:
+    def copy(self, target: Value, source: Value, size: int = _WARP_ROW) -> None:
         b = self.b
         places = [b.inttoptr(x, POINTER) for x in (target, source)]
         type_ = ir.VectorType(LONG, size // 8)

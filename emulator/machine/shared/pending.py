@@ -76,10 +76,17 @@ class Pending:
         self.transfers: list[Transfer] = []
         #: loads of tensor memory that have registers to write
         self.loads: list[Any] = []
-        #: number of the group that each thread is filling: of cp.async, and of bulk copies
-        self.copy_group = np.zeros(lanes, np.int64)
-        self.bulk_group = np.zeros(lanes, np.int64)
-        self._seed = seed
+        self._count, self._seed = lanes, seed
+
+    @cached_property
+    def copy_group(self) -> Lanes:
+        """Number of the group of cp.async that each thread is filling."""
+        return np.zeros(self._count, np.int64)
+
+    @cached_property
+    def bulk_group(self) -> Lanes:
+        """The same of bulk copies."""
+        return np.zeros(self._count, np.int64)
 
     @cached_property
     def _random(self) -> np.random.Generator:

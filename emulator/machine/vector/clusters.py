@@ -7,6 +7,7 @@ the cluster that have not ended have arrived.
 from __future__ import annotations
 
 import math
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -26,8 +27,11 @@ class Clusters:
         blocks = len(wave.ctas)
         self.size = math.prod(wave.grid.cluster)
         self.phase = np.zeros(blocks // self.size, np.int64)
-        #: of each lane the phase that it has arrived in; -1: it has not
-        self.arrived = np.full(len(wave.thread), -1, np.int64)
+
+    @cached_property
+    def arrived(self) -> Lanes:
+        """Of each lane the phase that it has arrived in; -1: it has not."""
+        return np.full(len(self.wave.thread), -1, np.int64)
 
     def of_lanes(self, lanes: Lanes) -> Lanes:
         """The cluster of each lane."""

@@ -31,8 +31,9 @@ def special(strand: Strand, name: str) -> Array:
         if name not in wave.specials:
             wave.specials[name] = _value(wave, name)
         words = wave.specials[name]
-        found = words[strand.lanes] if len(words) > 1 else words
-        if len(found) > 1 and (found == found[0]).all():
+        # Lanes are ascending: so many are all.
+        found = words if len(words) in (1, len(strand)) else words[strand.lanes]
+        if len(found) > 1 and found[0] == found[-1] and (found == found[0]).all():
             found = found[:1]
         strand.marks[name] = found
     return found
@@ -44,7 +45,7 @@ def _value(wave: Wave, name: str) -> Array:
     if base in _BY_AXIS and axis in _AXES:
         if axis == "w":
             return np.zeros(1, np.uint32)
-        return _BY_AXIS[base](wave, _AXES.index(axis)).astype(np.uint32)
+        return _BY_AXIS[base](wave, _AXES.index(axis)).astype(np.uint32, copy=False)
     if name in _PLAIN:
         return np.atleast_1d(_PLAIN[name](wave)).astype(np.uint32)
     if name in OF_LAUNCH:
@@ -55,18 +56,21 @@ def _value(wave: Wave, name: str) -> Array:
 
 
 def _thread(wave: Wave, axis: int) -> Array:
-    x, y, _ = wave.grid.block
-    return (wave.thread % x, wave.thread // x % y, wave.thread // (x * y))[axis]
+    return np.tile(_along(axis, wave.thread[: wave.lanes_per_cta], wave.grid.block), len(wave.ctas))
 
 
 def _cta(wave: Wave, axis: int) -> Array:
-    x, y, _ = wave.grid.size
-    linear = np.repeat(wave.ctas, wave.lanes_per_cta)
-    return (linear % x, linear // x % y, linear // (x * y))[axis]
+    return np.repeat(_along(axis, wave.ctas, wave.grid.size), wave.lanes_per_cta)
+
+
+def _along(axis: int, linear: Array, sizes: tuple[int, int, int]) -> Array:
+    """Coordinates along an axis, of linear numbers."""
+    x, y, _ = sizes
+    return (linear % x, linear // x % y, linear // (x * y))[axis].astype(np.uint32)
 
 
 def _in_cluster(wave: Wave, axis: int) -> Array:
-    return _cta(wave, axis) % wave.grid.cluster[axis]
+    return _cta(wave, axis) % np.uint32(wave.grid.cluster[axis])
 
 
 def _rank(wave: Wave) -> Array:
@@ -93,7 +97,7 @@ _BY_AXIS: dict[str, Callable[[Wave, int], Array]] = {
     "%nctaid": _sizes(lambda w: w.grid.size),
     "%cluster_ctaid": _in_cluster,
     "%cluster_nctaid": _sizes(lambda w: w.grid.cluster),
-    "%clusterid": lambda wave, axis: _cta(wave, axis) // wave.grid.cluster[axis],
+    "%clusterid": lambda wave, axis: _cta(wave, axis) // np.uint32(wave.grid.cluster[axis]),
     "%nclusterid": _sizes(
         lambda w: tuple(g // c for g, c in zip(w.grid.size, w.grid.cluster, strict=True))
     ),

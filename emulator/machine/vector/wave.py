@@ -12,7 +12,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -118,12 +119,9 @@ class Wave:
         grid = self.grid
         self.warps_per_cta = -(-grid.threads // WARP)
         self.lanes_per_cta: int = self.warps_per_cta * WARP
-        lanes = np.arange(len(self.ctas) * self.lanes_per_cta)
-        row = lanes // self.lanes_per_cta
+        lanes = len(self.ctas) * self.lanes_per_cta
         #: for each lane the number of its thread in the block
-        self.thread: Lanes = lanes % self.lanes_per_cta
-        #: for each lane the number of its warpgroup in the wave; blocks start with a new one
-        self.warpgroup = row * -(-self.lanes_per_cta // WARPGROUP) + self.thread // WARPGROUP
+        self.thread: Lanes = np.tile(np.arange(self.lanes_per_cta), len(self.ctas))
         self.alive = self.thread < grid.threads
         #: changes whenever lanes end
         self.version = 0
@@ -133,7 +131,7 @@ class Wave:
             self.shared = np.zeros((len(self.ctas), grid.shared_bytes), np.uint8)
         #: of each word of it, the history of an mbarrier there (`memory.mbarrier`)
         self.ledger = np.zeros(self.shared.size // 8, np.uint64)
-        self.local = np.zeros((len(lanes), 0), np.uint8)
+        self.local = np.zeros((lanes, 0), np.uint8)
         #: bytes of it that threads may use: there may be room for more
         self.local_bytes = 0
         self.cluster_size = math.prod(grid.cluster)
@@ -145,7 +143,7 @@ class Wave:
         #: statements executed since anything happened that others may wait for
         self.vain = 0
         #: asynchronous operations under way
-        self.pending = Pending(len(lanes), grid.async_order, grid.seed)
+        self.pending = Pending(lanes, grid.async_order, grid.seed)
         self.products = Products(grid.async_order, grid.seed)
         #: barriers of blocks and of clusters, which the engine makes of the wave
         self.barriers: BlockBarriers = None  # type: ignore[assignment]
@@ -158,6 +156,13 @@ class Wave:
         self.pairs = Pairs()
         self.specials: dict[str, Array] = {}
         self._rows: Lanes | None = None
+
+    @cached_property
+    def warpgroup(self) -> Lanes:
+        """For each lane the number of its warpgroup in the wave; blocks start with a new one."""
+        row = np.arange(len(self.thread)) // self.lanes_per_cta
+        groups = row * -(-self.lanes_per_cta // WARPGROUP) + self.thread // WARPGROUP
+        return cast(Lanes, groups)
 
     # --- start and end ---
 
@@ -402,6 +407,10 @@ class Wave:
     def warps_of(self, strand: Strand) -> Warps:
         """The warps that a strand's lanes belong to."""
         found: Warps | None = strand.marks.get("warps")
+        if found is None and len(strand) == len(self.thread):
+            numbers = np.arange(len(strand) // WARP)
+            bits = np.full(len(numbers), 0xFFFFFFFF, np.uint32)
+            found = strand.marks["warps"] = Warps(numbers, numbers * WARP, bits)
         if found is None:
             warp = strand.lanes // WARP
             starts = np.flatnonzero(np.diff(warp, prepend=-1))
