@@ -65,9 +65,8 @@ class Ended(NamedTuple):
     #: statements of the strand, and of its threads
     statements: int
     thread_statements: int
-    #: the part that branched backward too often and where it leads; None: none did
-    tired: Part | None
-    tired_pcs: frozenset[int]
+    #: where warps go on that branched backward too often -> the pc of the part that did
+    tired: dict[int, int]
     #: the statements that the loop was left for, because steps know how to wait at them
     for_steps: frozenset[int]
     #: lanes that must not execute a statement, the part it is of, and its number there
@@ -232,8 +231,7 @@ class Loop:
             self._usual > 0,
             statements,
             int(call.record("lanes").sum()),
-            self._places.get(int(tired.max())),
-            frozenset(lows[tired >= 0].tolist()),
+            dict(sorted(zip(lows[tired >= 0].tolist(), tired[tired >= 0].tolist(), strict=True))),
             frozenset(self._stays[np.isin(self._stays, lows)].tolist()),
             failed,
         )
