@@ -145,7 +145,7 @@ class CompiledWave(Wave):
             strand.pc, strand.loops, strand.polls = pc, 0, 0
             self._give_way(strand, grid.blocks[ended.tired[pc]])
             return None
-        pcs = np.unique(ended.pcs).tolist()
+        pcs = np.flatnonzero(np.bincount(ended.pcs)).tolist()
         children = {pc: strand.part(ended.pcs == pc, pc) for pc in pcs}
         for pc in ended.for_steps & set(pcs):
             children[pc].marks[FOR_STEPS] = pc

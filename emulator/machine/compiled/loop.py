@@ -203,7 +203,7 @@ class Loop:
         if self._apart and together <= s.wave.warps_per_cta:
             threads += layout.warps * self._usual * self._work // WORTH_A_THREAD
         while True:
-            call = _Call(s.pc, layout, limit, turns, room, together)
+            call = _Call(s, layout, limit, turns, room, together)
             self._native.run(s, layout, call, threads)
             self._usual = int(np.ceil(call.record("parts").mean()))
             learned = by_kernels(self._engine, self._native.learn)
@@ -272,11 +272,12 @@ class _Call:
     """The arrays of a call; see `loop_function.CALL`."""
 
     def __init__(
-        self, pc: int, layout: Layout, limit: int, turns: int, room: int, together: int
+        self, s: Strand, layout: Layout, limit: int, turns: int, room: int, together: int
     ) -> None:
         warps = layout.warps
         self.starts = np.arange(0, warps, together)
-        self.low = np.full(warps, pc, np.uint32)
+        self.low = np.full(warps, s.pc, np.uint32)
+        self.alive = s.wave.alive_bits(s.wave.warps_of(s).numbers)
         if layout.slots is None:
             self.whole = np.full(warps, 0xFFFFFFFF, np.uint32)
         else:
@@ -351,7 +352,7 @@ class _Native:
 
         s.wave.grid.progress += self._in_phases(piece, call, len(layout.starts) - 1, threads)
         after = 0
-        for pc in np.unique(call.pcs_of_lanes(layout)).tolist():
+        for pc in np.flatnonzero(np.bincount(call.pcs_of_lanes(layout))).tolist():
             after |= self._live_at(pc)
         for index, array in made.items():
             if after >> index & 1:
