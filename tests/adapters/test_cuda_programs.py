@@ -69,6 +69,29 @@ int main() {
 """
 
 
+#: variables that are __managed__; the version 2 is what CUDA 12 calls cudaGetDeviceProperties
+MANAGED = r"""
+#include <cstdio>
+#include <cstring>
+__managed__ int counts[4] = {1, 2, 3, 4};
+__managed__ float factor = 2.5f;
+extern "C" cudaError_t cudaGetDeviceProperties_v2(void *, int);
+__global__ void multiply(int *p) { p[threadIdx.x] += int(10 * factor) + counts[3]; }
+int main() {
+  counts[0] = 100; factor = 3;
+  multiply<<<1, 3>>>(counts);
+  if (cudaDeviceSynchronize()) return 2;
+  int copied[4]; cudaMemcpyFromSymbol(copied, counts, 16);
+  printf("%d %d %d %d\n", counts[0], counts[1], copied[2], copied[3]);
+#ifdef CUDA_12
+  char properties[1032]; int major; cudaGetDeviceProperties_v2(properties, 0);
+  memcpy(&major, properties + 360, 4);
+  printf("%s %d\n", properties, major);
+#endif
+}
+"""
+
+
 def run(*words, timeout=120, **variables):
     environment = {**os.environ, **variables}
     environment.pop("TRITON_INTERPRET", None)  # of other tests in this process
@@ -374,6 +397,18 @@ def test_another_python_than_this_one_is_left_alone(tmp_path):
     script.write_text("import torch\nprint('went on')")
     code, out, err = run("--", sys.executable, str(script))
     assert (code, out) == (0, "went on\n") and "torch gets no GPU" in err
+
+
+@pytest.mark.skipif(not shutil.which("nvcc"), reason="no nvcc")
+@pytest.mark.parametrize("version", ["13", "12"])
+def test_managed_variables_and_programs_of_cuda_12(tmp_path, version):
+    link = tmp_path / "libcudart.so"
+    link.symlink_to(native.library_folder() / f"libcudart.so.{version}")
+    options = ["-cudart", "none", f"-DCUDA_{version}", "-L", tmp_path, "-lcudart"]
+    binary = built(tmp_path, MANAGED, *options)
+    code, out, err = run("--", str(binary))
+    expected = "134 36 37 4\n" + "NVIDIA H100 (emulated) 9\n" * (version == "12")
+    assert (code, out) == (0, expected), err
 
 
 def test_the_libraries_lie_in_the_folder_of_caches(tmp_path, monkeypatch):

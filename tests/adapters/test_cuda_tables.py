@@ -16,10 +16,12 @@ from emulator.adapters.cuda.tables import (
     C_TYPES,
     driver_functions,
     errors,
+    runtime12_functions,
     runtime_functions,
     symbol_for,
 )
 from emulator.errors import UnsupportedError
+from emulator.memory.tensor_map import TensorMap
 
 FUNCTIONS = {f.name: f for f in (*driver_functions(), *runtime_functions())}
 
@@ -70,9 +72,68 @@ def test_what_is_implemented_is_in_the_tables():
     from emulator.adapters.cuda.driver import DRIVER
     from emulator.adapters.cuda.runtime import RUNTIME
 
-    assert (len(DRIVER), len(RUNTIME)) == (247, 172)  # as the guide says
+    assert (len(DRIVER), len(RUNTIME)) == (255, 173)  # as the guide says
     assert DRIVER.keys() <= {f.name for f in driver_functions()}
-    assert RUNTIME.keys() <= {f.name for f in runtime_functions()}
+    in_12 = {f.name: f for f in runtime12_functions()}
+    assert RUNTIME.keys() <= {f.name for f in runtime_functions()} | in_12.keys()
+    known = DRIVER.keys() | FUNCTIONS.keys() | {"-", "", "cudaGetDeviceProperties_v2"}
+    assert len(in_12) == len(runtime12_functions()) and {f.meaning for f in in_12.values()} <= known
+
+
+def test_arguments_of_what_cuda_12_has_otherwise():
+    kinds = {f.name: f.kinds for f in runtime12_functions()}
+    for function in runtime12_functions():
+        same = FUNCTIONS.get(function.meaning)
+        if same is not None and not function.name.startswith(("cudaMem", "cudaStreamGetC")):
+            assert function.kinds == same.kinds
+    assert (kinds["cudaMemPrefetchAsync"], kinds["cudaGraphGetEdges"]) == ("pzip", "pppp")
+
+
+def test_the_properties_of_the_device_lie_where_cuda_12_has_them():
+    from emulator.adapters.cuda.runtime import RUNTIME
+
+    raw = ctypes.create_string_buffer(b"\xff" * 1040, 1040)
+    assert not RUNTIME["cudaGetDeviceProperties_v2"](ctypes.addressof(raw), 0)
+    values = {at: struct.unpack_from("<i", raw, at)[0] for at in (348, 360, 388, 624, 772, 1028)}
+    assert values[348] > 1_000_000  # clockRate
+    assert (values[360], values[388], values[624], values[772]) == (9, 132, 2048, 1)
+    assert values[1028] == 0 and raw.raw[1032:] == b"\xff" * 8
+
+
+def words(form, *values):
+    return ctypes.create_string_buffer(struct.pack(form, *values), struct.calcsize(form))
+
+
+def test_tensor_maps_are_those_of_the_driver():
+    from emulator.adapters.cuda.driver import DRIVER
+
+    out, held = ctypes.create_string_buffer(128), []
+
+    def at(form, *values):
+        held.append(words(form, *values))
+        return ctypes.addressof(held[-1])
+
+    tiled = [6, 2, 1 << 20, at("2Q", 64, 128), at("Q", 256), at("2I", 64, 32), at("2I", 1, 1)]
+    encode = DRIVER["cuTensorMapEncodeTiled"]
+    assert not encode(ctypes.addressof(out), *tiled, 0, 3, 2, 1)
+    made = TensorMap.tiled(
+        1 << 20, dtype="float16", dims=(64, 128), strides=(256,), box=(64, 32), swizzle="128B",
+        l2_promotion="128B", fill="nan",
+    )  # fmt: skip
+    assert out.raw == made.encode()
+    assert not DRIVER["cuTensorMapReplaceAddress"](ctypes.addressof(out), 1 << 21)
+    assert out.raw == made.with_address(1 << 21).encode()
+    image = [9, 3, 1 << 20, at("3Q", 64, 16, 4), at("2Q", 128, 2048), at("i", -1), at("i", -1)]
+    encode = DRIVER["cuTensorMapEncodeIm2col"]
+    assert not encode(ctypes.addressof(out), *image, 64, 8, at("3I", 1, 1, 1), 0, 0, 0, 0)
+    assert out.raw == TensorMap.im2col(
+        1 << 20, dtype="bfloat16", dims=(64, 16, 4), strides=(128, 2048), lower=(-1,), upper=(-1,),
+        channels=64, pixels=8,
+    ).encode()  # fmt: skip
+    for wrong, code in (([6, 2, 8, *tiled[3:], 0, 0, 0, 0], 1), ([*tiled, 0, 4, 0, 0], 801)):
+        with pytest.raises(CudaError) as refused:
+            DRIVER["cuTensorMapEncodeTiled"](ctypes.addressof(out), *wrong)
+        assert refused.value.code == code
 
 
 @pytest.mark.parametrize("library", LIBRARIES)

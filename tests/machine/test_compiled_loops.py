@@ -38,6 +38,19 @@ LOOPS = {
     "lanes together": f"""{TURNS} AGAIN: {MIX} shfl.sync.bfly.b32 %r8, %r5, 3, 31, -1;
         vote.sync.ballot.b32 %r9, %p1, -1; xor.b32 %r5, %r8, %r9; add.u32 %r4, %r4, 1;
         setp.lt.u32 %p1, %r4, 9; @%p1 bra AGAIN; {STORE}""",
+    "halves of warps": f"""{TURNS} and.b32 %r9, %r3, 16; setp.eq.u32 %p3, %r9, 0;
+        selp.u32 %r10, 65535, 4294901760, %p3;
+        AGAIN: {MIX} shfl.sync.down.b32 %r8|%p2, %r5, 3, 4127, %r10; @%p2 add.u32 %r5, %r5, 7;
+        vote.sync.any.pred %p2, %p1, %r10; @%p2 xor.b32 %r5, %r5, %r8;
+        vote.sync.ballot.b32 %r9, %p1, %r10; xor.b32 %r5, %r8, %r9; add.u32 %r4, %r4, 1;
+        setp.lt.u32 %p1, %r4, 9; @%p1 bra AGAIN; {STORE}""",
+    "lanes that agree": f"""{TURNS} AGAIN: {MIX} activemask.b32 %r9; and.b32 %r8, %r5, 3;
+        match.any.sync.b32 %r10, %r8, %r9; shfl.sync.idx.b32 %r11, %r5, %r4, 31, %r10;
+        match.all.sync.b32 %r12|%p3, %r8, %r10; redux.sync.max.u32 %r13, %r5, %r10;
+        cvt.u64.u32 %rd5, %r5; shl.b64 %rd5, %rd5, 33; match.any.sync.b64 %r14, %rd5, %r9;
+        @%p3 add.u32 %r5, %r5, %r12; xor.b32 %r11, %r11, %r14; add.u32 %r11, %r11, %r13;
+        xor.b32 %r5, %r5, %r11; add.u32 %r5, %r5, %r9; add.u32 %r4, %r4, 1;
+        setp.lt.u32 %p1, %r4, %r6; @%p1 bra AGAIN; {STORE}""",
     "a barrier in an outer loop": f"""{TURNS} mov.u32 %r10, 0; mov.u32 %r11, room;
         mad.lo.u32 %r12, %r3, 4, %r11; OUTER: st.shared.u32 [%r12], %r5; bar.sync 0;
         mov.u32 %r4, 0; INNER: mad.lo.u32 %r13, %r4, 4, %r11; ld.shared.u32 %r14, [%r13];
@@ -69,15 +82,18 @@ def test_loops_of_parts_of_warps(name):
     check_loop(name, 72)
 
 
-def test_loops_are_native_functions(monkeypatch):
-    """Not one turn of a loop that does not part is a step."""
+@pytest.mark.parametrize(
+    "name", ["loops within loops", "lanes together", "halves of warps", "lanes that agree"]
+)
+def test_loops_are_native_functions(name, monkeypatch):
+    """Not one turn of a loop is a step where the lanes are there that statements want."""
     ran = []
     step = Wave._run_block
     monkeypatch.setattr(Wave, "_run_block", lambda *args: ran.append(1) or step(*args))
     monkeypatch.setattr(
         engine.CompiledWave, "_run_steps", lambda *args: ran.append(1) or step(*args)
     )
-    text = kernel(LOOPS["loops within loops"])
+    text = kernel(LOOPS[name])
     Module(text)["go"].launch(2, 64, [words(128), words(128)], engine="compiled")
     assert len(ran) < 5
 

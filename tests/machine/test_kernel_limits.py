@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from emulator import KernelError, Module, OperandError
+from emulator.machine.reference import schedule
 from emulator.machine.vector import engine
 
 pytestmark = pytest.mark.sampled(2)
@@ -138,6 +139,61 @@ def test_progress_is_told():
     )
     assert told[-1] == (40, 40)
     assert told == sorted(told)
+
+
+#: a grid-wide barrier: the first thread of each block adds to p[1] and looks until all have
+MEET = """
+    setp.ne.u32 %p1, %r1, 0;
+    @%p1 bra DONE;
+    mov.u32 %r2, %nctaid.x;
+    atom.add.release.gpu.global.u32 %r3, [%rd1+4], 1;
+LOOK:
+    ld.acquire.gpu.global.u32 %r3, [%rd1+4];
+    setp.ne.u32 %p1, %r3, %r2;
+    @%p1 bra LOOK;
+DONE:
+    bar.sync 0;
+"""
+#: the first block computes for long and then sets p[1], for which the others look
+SLOW = """
+    mov.u32 %r2, %ctaid.x;
+    setp.ne.u32 %p1, %r2, 0;
+    @%p1 bra LOOK;
+    mov.u32 %r3, 30000;
+WORK:
+    sub.u32 %r3, %r3, 1;
+    setp.ne.u32 %p1, %r3, 0;
+    @%p1 bra WORK;
+    st.volatile.global.u32 [%rd1+4], 8;
+LOOK:
+    ld.volatile.global.u32 %r3, [%rd1+4];
+    setp.ne.u32 %p1, %r3, 8;
+    @%p1 bra LOOK;
+"""
+LOOK_AT_SHARED = "L: ld.volatile.shared.b32 %r2, [full]; setp.ne.u32 %p1, %r2, 5; @%p1 bra L;"
+
+
+@pytest.mark.parametrize("name", ["auto", "compiled", "vector", "reference"])
+@pytest.mark.parametrize("body", [MEET, SLOW])
+def test_a_poll_is_no_deadlock_while_others_may_change_memory(body, name, monkeypatch):
+    monkeypatch.setattr(engine, "LANES", 32)  # a block a wave: many looks before the last starts
+    monkeypatch.setattr(engine, "_VAIN_POLLS", 1 << 14)
+    array = np.zeros(2, "u4")
+    Module(HEAD.replace("BODY", body))["k"].launch(8, 32, [array], engine=name)
+    assert array.tolist() == [7, 8]
+
+
+@pytest.mark.parametrize("name", ["auto", "compiled", "vector", "reference"])
+@pytest.mark.parametrize(
+    "body", [MEET.replace("nctaid.x", "ctaid.x"), LOOK_AT_SHARED, f"{INIT} {LOOK_AT_SHARED}"]
+)
+def test_a_poll_that_nobody_ends_is_a_deadlock(body, name, monkeypatch):
+    monkeypatch.setattr(engine, "LANES", 32)
+    monkeypatch.setattr(engine, "_VAIN_POLLS", 1 << 12)
+    monkeypatch.setattr(schedule, "_VAIN_POLLS", 1 << 12)
+    with pytest.raises(KernelError, match="memory that no thread") as caught:
+        Module(HEAD.replace("BODY", body))["k"].launch(8, 32, [np.zeros(2, "u4")], engine=name)
+    assert caught.value.kind == "deadlock"
 
 
 def test_a_loop_that_waits_for_time_does_not_execute_all_of_it():

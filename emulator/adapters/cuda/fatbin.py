@@ -82,7 +82,7 @@ def _unpack_zstd(data: bytes, size: int) -> bytes:
     except ImportError:
         raise UnsupportedError(
             "the program's PTX is compressed with zstd: pip install zstandard, or build it with "
-            "nvcc -Xfatbin -compress-all=false or -compress-mode=speed"
+            "nvcc -Xfatbin -compress-mode=speed"
         ) from None
     return bytes(zstandard.ZstdDecompressor().decompress(data, max_output_size=size))
 

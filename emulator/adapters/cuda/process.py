@@ -11,7 +11,12 @@ from typing import Any
 
 from emulator.adapters.cuda.calls import CudaError, after_fork
 from emulator.adapters.cuda.settings import settings
-from emulator.adapters.cuda.tables import Function, driver_functions, runtime_functions
+from emulator.adapters.cuda.tables import (
+    Function,
+    driver_functions,
+    runtime12_functions,
+    runtime_functions,
+)
 
 _TARGET = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int, ctypes.c_void_p)
 _NOT_INITIALIZED, _NOT_SUPPORTED, _UNKNOWN = 3, 801, 999
@@ -28,14 +33,16 @@ def attach(library: str, slot: int, end_calls: int) -> None:
     them off, which happens before Python ends.
     """
 
-    if library == "libcuda.so.1":
-        from emulator.adapters.cuda.driver import DRIVER
+    from emulator.adapters.cuda.driver import DRIVER
 
+    if library == "libcuda.so.1":
         target = _target(driver_functions(), DRIVER, lambda code: code)
     else:
         from emulator.adapters.cuda.runtime import RUNTIME, remember
 
-        target = _target(runtime_functions(), RUNTIME, remember)
+        functions = runtime12_functions() if library.endswith("12") else runtime_functions()
+        # Functions of the driver are here for what only libcudart.so.12 has.
+        target = _target(functions, {**DRIVER, **RUNTIME}, remember)
     end = ctypes.CFUNCTYPE(None)(end_calls)
     _kept.append((target, end))
     atexit.register(end)
@@ -48,7 +55,9 @@ def _target(
     remember: Callable[[int], int],
 ) -> Any:
     """The function that all trampolines of a library call."""
-    rows = [(known.get(f.name), f.layout.unpack, f.layout.size, f.name) for f in functions]
+    rows = [
+        (known.get(f.meaning or f.name), f.layout.unpack, f.layout.size, f.name) for f in functions
+    ]
     text = ctypes.string_at
 
     def called(index: int, words: int) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -28,7 +28,6 @@ from emulator.adapters.cuda.driver import devices, graphs, launches, memory, mod
 from emulator.adapters.cuda.driver.devices import check_error, device, space
 from emulator.adapters.cuda.driver.modules import Function, Loaded
 from emulator.adapters.cuda.driver.nodes import Kind, Node, Operation
-from emulator.adapters.cuda.settings import settings
 from emulator.adapters.cuda.tables import errors
 
 Dim3 = tuple[int, int, int]
@@ -44,6 +43,7 @@ class _Image:
 
     address: int
     loaded: Loaded | None = None
+    #: where the program wants the address of a variable that is ``__managed__``, and its name
     managed: list[tuple[int, str]] = field(default_factory=list)
 
     def load(self) -> Loaded:
@@ -163,6 +163,15 @@ def accepted(*_: Any) -> None:
 
 @runtime("__cudaInitModule")
 def init_module(handle: int) -> int:
+    """Called before the program first uses a variable that is ``__managed__``: tells it where the
+    variables are, which kernels reach there, too."""
+    image = handles.find(handle, _Image)
+    for host, name in image.managed:
+        address, size = image.load().places[name]
+        shared = space().share(address, size)
+        put(host, "Q", shared)
+        _variables[shared] = image, name
+    image.managed.clear()
     return 1
 
 
@@ -177,9 +186,8 @@ def register_variable(handle: int, host: int, _: int, name: int, *__: int) -> No
 
 
 @runtime("__cudaRegisterManagedVar")
-def register_managed(handle: int, host: int, _: int, name: int, *__: int) -> int:
-    settings().missing("__managed__ variables")
-    return NOT_SUPPORTED
+def register_managed(handle: int, host: int, _: int, name: int, *__: int) -> None:
+    handles.find(handle, _Image).managed.append((host, text_at(name)))
 
 
 def kernel_of(host: int) -> Function:
@@ -272,14 +280,41 @@ _FIELDS = (
 )  # fmt: skip
 
 
+#: the same in CUDA 12: bytes, the fields that CUDA 13 lacks, and how much further on the others
+#: are, from an offset in CUDA 13 on
+_PROPERTIES_12 = 1032
+_FIELDS_12 = (
+    (348, "i", 13), (384, "i", 15), (392, "i", 17), (404, "i", 20), (608, "i", 36), (668, "i", 87),
+    (692, "i", 96),
+)  # fmt: skip
+_FURTHER_ON = (
+    (672, 24), (652, 20), (624, 16), (592, 20), (404, 16), (396, 12), (388, 8), (384, 4), (0, 0),
+)  # fmt: skip
+
+
 @runtime("cudaGetDeviceProperties")
 def properties(out: int, number: int) -> None:
+    _write_properties(out, number, _PROPERTIES, _FIELDS)
+
+
+@runtime("cudaGetDeviceProperties_v2")
+def properties_12(out: int, number: int) -> None:
+    moved = tuple(
+        (offset + next(by for start, by in _FURTHER_ON if offset >= start), form, attribute)
+        for offset, form, attribute in _FIELDS
+    )
+    _write_properties(out, number, _PROPERTIES_12, _FIELDS_12 + moved)
+
+
+def _write_properties(
+    out: int, number: int, size: int, fields: Iterable[tuple[int, str, int]]
+) -> None:
     devices.check_device(number)
-    ctypes.memset(out, 0, _PROPERTIES)
+    ctypes.memset(out, 0, size)
     devices.device_name(out, 256, number)
     devices.device_uuid(out + 256, number)
     put(out + 288, "Q", space().total)
-    for offset, form, attribute in _FIELDS:
+    for offset, form, attribute in fields:
         put(out + offset, form, attributes().get(attribute, 0))
 
 

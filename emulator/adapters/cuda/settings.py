@@ -46,6 +46,7 @@ class Settings:
         if name not in self._missing:
             self._missing.add(name)
             self.write(missing=name)
+            os.write(2, f"emulator: {name} is not there; the program gets an error\n".encode())
 
 
 @cache

@@ -72,6 +72,11 @@ class Space:
         """Lets kernels use virtual memory, which was counted when it was made."""
         self._add(_view(address, size), "mapped")
 
+    def share(self, address: int, size: int) -> int:
+        """Lets the program use a variable, too; the address at which kernels and program have
+        it."""
+        return self._add(self.memory.view(address, size), "managed")
+
     def _add(self, array: Array, kind: Kind) -> int:
         address = int(array.ctypes.data)
         self.memory.map(address, array, f"the memory at {address:#x}")

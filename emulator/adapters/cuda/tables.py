@@ -33,6 +33,8 @@ class Function(NamedTuple):
     #: the first CUDA version that has it; 0 for the runtime
     version: int
     kinds: str
+    #: the function that does the same, where it has another name
+    meaning: str = ""
 
     @property
     def layout(self) -> struct.Struct:
@@ -56,8 +58,16 @@ def driver_functions() -> tuple[Function, ...]:
 
 @cache
 def runtime_functions() -> tuple[Function, ...]:
-    """The functions of libcudart.so, in the order of their trampolines."""
+    """The functions of libcudart.so.13, in the order of their trampolines."""
     return tuple(Function(name, 0, kinds.strip("-")) for name, kinds in _rows("runtime.txt"))
+
+
+@cache
+def runtime12_functions() -> tuple[Function, ...]:
+    """The functions of libcudart.so.12, in the order of their trampolines."""
+    other = [Function(n, 0, kinds.strip("-"), same) for n, kinds, same in _rows("runtime12.txt")]
+    names = {function.name for function in other}
+    return (*(f for f in runtime_functions() if f.name not in names), *other)
 
 
 @cache

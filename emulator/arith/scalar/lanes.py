@@ -15,7 +15,7 @@ import numpy as np
 
 from dtypes import Array
 from emulator.arith.scalar import comparison
-from emulator.arith.scalar.arrays import ARRAYS, ballot
+from emulator.arith.scalar.arrays import ballot
 from emulator.arith.scalar.rule import packed_rule
 from emulator.arith.scalar.types import ScalarType
 from emulator.arith.scalar.words import Word, Words
@@ -169,11 +169,22 @@ def match_any(
     return [sum(1 << j for j in lanes if a[j] == a[i]) if i in lanes else 0 for i in range(LANES)]
 
 
-@match_any.arrays
-def _(t: ScalarType, a: Array, membermask: Array, *, active: Array | None = None) -> Array:
-    who = _who(ARRAYS, membermask, active)
-    same = (a[..., :, None] == a[..., None, :]) & who[..., None, :]
-    return np.where(who, ballot(same)[..., 0], np.uint32(0))
+@match_any.words
+def _(
+    w: Words, t: ScalarType, a: Word, membermask: Word, *, active: Word | None = None
+) -> Word:  # fmt: skip
+    who = _who(w, membermask, active)
+    return w.select(who, _alike(w, t, a, who), 0)
+
+
+def _alike(w: Words, t: ScalarType, a: Word, who: Word) -> Word:
+    """The mask of the lanes that take part and have a lane's own value in each bit."""
+    alike = w.ballot(who)
+    for bit in range(t.size):
+        holds = (a >> bit & 1) != 0
+        others = w.ballot(holds & who)
+        alike = alike & w.select(holds, others, ~others)
+    return alike
 
 
 @packed_rule
@@ -187,15 +198,15 @@ def match_all(
     return _everywhere(mask, lanes), _everywhere(int(same), lanes)
 
 
-@match_all.arrays
+@match_all.words
 def _(
-    t: ScalarType, a: Array, membermask: Array, *, active: Array | None = None
-) -> tuple[Array, Array]:
-    who = _who(ARRAYS, membermask, active)
-    a, who = np.broadcast_arrays(a, who)
-    first = np.take_along_axis(a, np.argmax(who, axis=-1, keepdims=True), axis=-1)
-    same = ((a == first) | ~who).all(axis=-1, keepdims=True) & who
-    return np.where(same, ballot(who), np.uint32(0)), same
+    w: Words, t: ScalarType, a: Word, membermask: Word, *, active: Word | None = None
+) -> tuple[Word, Word]:  # fmt: skip
+    who = _who(w, membermask, active)
+    members = w.ballot(who)
+    differ = w.ballot((_alike(w, t, a, who) != members) & who)
+    same = (differ == 0) & who
+    return w.select(same, members, 0), same
 
 
 # --- redux ----------------------------------------------------------------------------------------

@@ -1,13 +1,14 @@
 """Statements that all 32 lanes of a warp execute together, as LLVM instructions.
 
-They run where no lane is missing; else, and where a membermask leaves lanes out, they are steps of
-the vector engine, which knows how to wait.
+They run where no lane is missing, and in loops where the lanes that are there are those of the
+membermask; else they are steps of the vector engine, which knows how to wait.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from typing import Any
 
 from llvmlite import ir
 
@@ -19,6 +20,7 @@ from emulator.machine.compiled import rules
 from emulator.machine.compiled.compute import compute
 from emulator.machine.compiled.function import NativeFunction
 from emulator.machine.compiled.warp_emitter import WIDTH, WarpEmitter, integers
+from emulator.machine.shared import operands
 from emulator.memory.windows import SHARED, WINDOW_BITS
 from emulator.ptx.program import Address, Constant, Statement, items_of
 
@@ -40,6 +42,63 @@ def fits(statement: Statement) -> bool:
         return False
     mask = statement.operands.get("membermask")
     return isinstance(mask, Constant) and mask.word & _EVERY == _EVERY
+
+
+def gathers(statement: Statement) -> bool:
+    """True for one of these whose membermask may leave lanes out, which cannot be part of a
+    segment."""
+    ins = statement.instruction
+    if statement.guard is not None or not isinstance(ins, OrdinaryInstruction):
+        return False
+    if ins.scope != "warp" or "barrier" in ins.effects or fits(statement):
+        return False
+    return "membermask" in statement.operands and rules.find(ins, statement.selectors) is not None
+
+
+def emit_gathered(t: NativeFunction, statement: Statement) -> None:
+    """The lanes with one membermask after those with another; leaves it to the step where lanes
+    are elsewhere that a membermask names."""
+    e, b = t.e, t.b
+    emit_rule = rules.find(statement.instruction, statement.selectors)  # type: ignore[arg-type]
+    assert emit_rule is not None
+    words: list[Any] = [
+        t.read(bound, type_) if type_ else bound.word  # type: ignore[union-attr]
+        for bound, type_ in operands.sources(statement)
+    ]
+    *words, masks = words
+    left = t.room_of(WORD)
+    b.store(e.mask(t.present), left)
+    turn, after = b.append_basic_block("turn"), b.append_basic_block("after")
+    b.branch(turn)
+    b.position_at_end(turn)
+    ahead = b.load(left, typ=WORD)
+    mask = b.extract_element(masks, b.cttz(ahead, ir.Constant(ir.IntType(1), 0)))
+    group = b.and_(e.mask(b.icmp_unsigned("==", masks, e.splat(mask))), ahead)
+    with b.if_then(b.icmp_unsigned("!=", group, b.and_(mask, t.alive())), likely=False):
+        t.fail()
+    results = emit_rule(e, *words, e.splat(group))
+    made = [*operands.destinations(statement)]
+    results = results[: len(made)] if isinstance(results, tuple) else (results,)
+    rooms = [t.room_of(x.type) for x in results]
+    mine = e.lanes_of(group)
+    for room, x in zip(rooms, results, strict=True):
+        b.store(e.select(mine, x, b.load(room, typ=x.type)), room)
+    ahead = b.and_(ahead, b.not_(group))
+    b.store(ahead, left)
+    b.cbranch(b.icmp_unsigned("!=", ahead, WORD(0)), turn, after)
+    b.position_at_end(after)
+    for (bound, type_), room, x in zip(made, rooms, results, strict=True):
+        t.write(bound, type_, b.load(room, typ=x.type), None)
+
+
+def tells(statement: Statement) -> bool:
+    """True for a statement whose result is the mask of the lanes that execute it."""
+    return statement.guard is None and "active" in statement.effects
+
+
+def emit_active(t: NativeFunction, statement: Statement) -> None:
+    (item,) = items_of(statement.operands["d"])
+    t.write(item, "b32", t.e.splat(t.e.mask(t.present)), None)
 
 
 def emit(t: NativeFunction, statement: Statement) -> None:

@@ -136,24 +136,22 @@ class CompiledWave(Wave):
         grid.thread_statements += ended.thread_statements
         if ended.failed is not None:
             raise self._failure(strand, *ended.failed)
-        tired = None if ended.tired is None else grid.blocks[ended.tired.pc]
         if len(ended.pcs) == 1:
             pc = int(ended.pcs[0])
             if pc in ended.for_steps:
                 strand.marks[FOR_STEPS] = pc
-            if tired is None:
+            if pc not in ended.tired:
                 return pc
             strand.pc, strand.loops, strand.polls = pc, 0, 0
-            self._give_way(strand, tired)
+            self._give_way(strand, grid.blocks[ended.tired[pc]])
             return None
-        pcs = np.unique(ended.pcs).tolist()
+        pcs = np.flatnonzero(np.bincount(ended.pcs)).tolist()
         children = {pc: strand.part(ended.pcs == pc, pc) for pc in pcs}
         for pc in ended.for_steps & set(pcs):
             children[pc].marks[FOR_STEPS] = pc
-        self.ready += [child for pc, child in children.items() if pc not in ended.tired_pcs]
-        for pc in sorted(ended.tired_pcs):
-            assert tired is not None
-            self._give_way(children[pc], tired)
+        self.ready += [child for pc, child in children.items() if pc not in ended.tired]
+        for pc, part in ended.tired.items():
+            self._give_way(children[pc], grid.blocks[part])
         return None
 
     def _failure(

@@ -92,6 +92,14 @@ class NativeFunction(ABC):
         self.memory.warp = self.warp = warp
         self._values = {}
 
+    def alive(self) -> Value:
+        """The lanes of the warp that have not ended, as bits."""
+        raise NotImplementedError
+
+    def room_of(self, type_: Any) -> Value:
+        """The address of a value that changes while the function runs."""
+        return self._entry.alloca(type_)
+
     def _text(self) -> str:
         define_locate(self._module)
         return str(self._module)

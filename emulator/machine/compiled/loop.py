@@ -73,9 +73,8 @@ class Ended(NamedTuple):
     #: statements of the strand, and of its threads
     statements: int
     thread_statements: int
-    #: the part that branched backward too often and where it leads; None: none did
-    tired: Part | None
-    tired_pcs: frozenset[int]
+    #: where warps go on that branched backward too often -> the pc of the part that did
+    tired: dict[int, int]
     #: the statements that the loop was left for, because steps know how to wait at them
     for_steps: frozenset[int]
     #: lanes that must not execute a statement, the part it is of, and its number there
@@ -212,7 +211,7 @@ class Loop:
         if self._apart and together <= s.wave.warps_per_cta:
             threads += layout.warps * self._usual * self._work // WORTH_A_THREAD
         while True:
-            call = _Call(s.pc, layout, limit, turns, room, together)
+            call = _Call(s, layout, limit, turns, room, together)
             self._native.run(s, layout, call, threads)
             self._usual = int(np.ceil(call.record("parts").mean()))
             learned = by_kernels(self._engine, self._native.learn)
@@ -240,8 +239,7 @@ class Loop:
             self._usual > 0,
             statements,
             int(call.record("lanes").sum()),
-            self._places.get(int(tired.max())),
-            frozenset(lows[tired >= 0].tolist()),
+            dict(sorted(zip(lows[tired >= 0].tolist(), tired[tired >= 0].tolist(), strict=True))),
             frozenset(self._stays[np.isin(self._stays, lows)].tolist()),
             failed,
         )
@@ -297,11 +295,12 @@ class _Call:
     """The arrays of a call; see `loop_function.CALL`."""
 
     def __init__(
-        self, pc: int, layout: Layout, limit: int, turns: int, room: int, together: int
+        self, s: Strand, layout: Layout, limit: int, turns: int, room: int, together: int
     ) -> None:
         warps = layout.warps
         self.starts = np.arange(0, warps, together)
-        self.low = np.full(warps, pc, np.uint32)
+        self.low = np.full(warps, s.pc, np.uint32)
+        self.alive = s.wave.alive_bits(s.wave.warps_of(s).numbers)
         if layout.slots is None:
             self.whole = np.full(warps, 0xFFFFFFFF, np.uint32)
         else:
@@ -378,7 +377,7 @@ class _Native:
 
         s.wave.grid.progress += self._in_phases(piece, call, len(layout.starts) - 1, threads)
         after = 0
-        for pc in np.unique(call.pcs_of_lanes(layout)).tolist():
+        for pc in np.flatnonzero(np.bincount(call.pcs_of_lanes(layout))).tolist():
             after |= self._live_at(pc)
         for index in self._written:
             if after >> index & 1:

@@ -26,11 +26,12 @@ from emulator.targets import Target
 
 #: what a call says, in words of 8 bytes: how many warps take turns part by part, the first pc that
 #: is for others, the most branches backward of parts that poll and parts executed, the phase;
-#: arrays of the warps: the lowest pc of each, its lanes there, all its lanes, the pcs of lanes
-#: where they differ, the numbers of the parts that were executed, and what happened
+#: arrays of the warps: the lowest pc of each, its lanes there, all its lanes, those that have not
+#: ended, the pcs of lanes where they differ, the numbers of the parts that were executed, and what
+#: happened
 CALL = (
     "together", "limit", "turns", "room", "phase",
-    "low", "mask", "whole", "pcs", "trace", "records",
+    "low", "mask", "whole", "alive", "pcs", "trace", "records",
 )  # fmt: skip
 #: which parts run in a call: all; those that write no memory of other blocks, which threads execute
 #: at the same time; the others
@@ -283,6 +284,9 @@ class LoopFunction(NativeFunction):
             b.store(LONG(1), self._went)
 
     # --- parts as they are executed ---
+
+    def alive(self) -> Value:
+        return self._word("alive", self.warp)
 
     def _require_all(self, warp: Value, part: Part) -> None:
         """Leaves the loop where lanes of a warp are missing that a part needs."""

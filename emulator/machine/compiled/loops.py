@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from emulator.machine.compiled import mbarriers, warpgroups
+from emulator.machine.compiled import collective, mbarriers, warpgroups
 from emulator.machine.compiled.atomics import come_apart
 from emulator.machine.compiled.blocks import simplified
 from emulator.machine.compiled.translation import can_translate, stay_apart
@@ -94,7 +94,9 @@ def _fits(part: Part, function: Function, target: Target, *, whole: bool = False
     """True if all statements of a part have LLVM instructions. In a `whole` function they must not
     wait either: waits have loops of their own."""
     return all(
-        not (whole and stands_alone(x)) and _has_code(x, function, target) for x in part.statements
+        not (whole and stands_alone(x) and not collective.gathers(x))
+        and _has_code(x, function, target)
+        for x in part.statements
     )
 
 
@@ -120,13 +122,15 @@ def _only_waits(parts: Sequence[Part]) -> bool:
 
 def stands_alone(statement: Statement) -> bool:
     """True for a statement that belongs to a part of a loop, never to a run of statements."""
-    return mbarriers.waits(statement) or is_wgmma(statement)
+    return mbarriers.waits(statement) or is_wgmma(statement) or collective.gathers(statement)
 
 
 def _has_code(statement: Statement, function: Function, target: Target) -> bool:
     if is_wgmma(statement):
         return warpgroups.fits(statement, function, target)
-    return mbarriers.waits(statement) or can_translate(statement, function, target)
+    if mbarriers.waits(statement) or collective.gathers(statement):
+        return True
+    return can_translate(statement, function, target)
 
 
 def _parts(program: Program, function: Function) -> list[Part]:

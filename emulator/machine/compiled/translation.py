@@ -126,9 +126,13 @@ def can_translate(statement: Statement, function: Function, target: Target) -> b
         return all(can_translate(part, function, target) for part in statement.expansion)
     if statement.call is not None or not _plain(statement, function):
         return False
-    if collective.fits(statement) or copies.fits(statement) or products.fits(statement, target):
+    if collective.fits(statement) or collective.tells(statement) or copies.fits(statement):
         return True
-    if mbarriers.fits(statement) or warpgroups.orders(statement):
+    if (
+        products.fits(statement, target)
+        or mbarriers.fits(statement)
+        or warpgroups.orders(statement)
+    ):
         return True
     ins = statement.instruction
     if "hint" in ins.effects:
@@ -168,6 +172,10 @@ def emit(t: NativeFunction, statement: Statement) -> None:
             emit(t, part)
         elif collective.fits(part):
             collective.emit(t, part)
+        elif collective.gathers(part):
+            collective.emit_gathered(t, part)
+        elif collective.tells(part):
+            collective.emit_active(t, part)
         elif copies.fits(part):
             copies.emit(t, part)
         elif products.fits(part, t.target):

@@ -157,6 +157,10 @@ class Grid:
         #: changes whenever something happens that another thread may wait for; how often that was
         #: no more than a barrier
         self.progress = self.meetings = 0
+        #: statements executed since then if all who could go on looked at memory in vain
+        self.polled = 0
+        #: a wave that only looks at memory may wait for another one
+        self.has_others = False
         self._resumes = self._changes = 0
         self.watch: Any = None
         if self.checks is not None:
@@ -170,6 +174,7 @@ class Grid:
         waves: list[Wave] = []
         before, turns = -1, 0
         while True:
+            self.has_others = len(waves) > 1 or self._started < self._last
             for wave in list(waves):
                 wave.run()
                 if wave.is_over:
@@ -180,6 +185,7 @@ class Grid:
                     self.launch.blocks_done(len(wave.ctas))
             if self._started < self._last:
                 waves.append(self._start(self._next_blocks()))
+                self.progress, self.polled = self.progress + 1, 0
             elif not waves:
                 return
             elif self.progress != before:
@@ -194,14 +200,20 @@ class Grid:
                 resumed = [wave for wave in waves if waiting.resume(wave)]
                 if not resumed and not ready:
                     raise waiting.deadlock(waves)
+                self._resumes += bool(resumed)
 
     def _resumed_in_vain(self) -> bool:
         """Whether waits were given up again and again, and nothing changed but that threads met: a
         loop around a wait that will never be over, with a barrier in it."""
-        changes = self.progress - self.meetings
-        self._resumes = self._resumes + 1 if changes == self._changes else 0
-        self._changes = changes
+        if self.changes != self._changes:
+            self._resumes, self._changes = 0, self.changes
         return self._resumes > _VAIN_TURNS
+
+    @property
+    def changes(self) -> int:
+        """Changes whenever something happens that a thread in a loop may wait for: more than that
+        threads met."""
+        return self.progress - self.meetings
 
     def _limit_steps(self, limit: int | None, earlier: int = 0) -> None:
         """Says how many statements may be executed, with those that other grids did before."""
@@ -222,7 +234,7 @@ class Grid:
         """Raises KernelError where a strand goes round in vain, and has done so often."""
         if self.step_limit is not None:
             return
-        if strand.wave.vain > _VAIN_POLLS and block.polls:
+        if self.polled > _VAIN_POLLS and block.polls:
             reason = "the loop waits for a change of memory that no thread will ever make"
             raise self.placed(Failure("deadlock", reason), strand, block.statements[-1])
         self._check_vain(strand, block)

@@ -134,22 +134,24 @@ def step(statement: Statement, function: Function) -> Callable[[Strand], None]:
 
 
 def _by_mask(compute: Callable[..., Any], words: list[Array], active: Array) -> tuple[Array, ...]:
-    """Results of all lanes; those with one membermask, the last operand, compute together."""
-    masks = words[-1] if words else np.zeros(1, np.uint32)
-    different = np.unique(masks[active]) if words else masks
-    if len(different) == 1:
-        out = compute(*words, active=active)
-        return out if isinstance(out, tuple) else (out,)
+    """Results of all lanes; those of a warp with one membermask, the last operand, compute
+    together."""
+    masks = np.broadcast_to(words[-1] if words else np.uint32(0), active.shape)
     results: tuple[Array, ...] = ()
-    for mask in different:
-        mine = active & (masks == mask)
+    left = active
+    while True:
+        chosen = np.take_along_axis(masks, np.argmax(left, axis=-1, keepdims=True), axis=-1)
+        mine = left & (masks == chosen)
         part = compute(*words, active=mine)
         part = part if isinstance(part, tuple) else (part,)
-        if not results:
-            results = tuple(np.array(x) for x in part)
+        left = left & ~mine
+        if not results and not left.any():
+            return part
+        results = results or tuple(np.zeros(active.shape, x.dtype) for x in part)
         for whole, x in zip(results, part, strict=True):
-            whole[mine] = np.broadcast_to(x, mine.shape)[mine]
-    return results
+            np.copyto(whole, x, where=mine)
+        if not left.any():
+            return results
 
 
 def whole_or_split(statement: Statement, run: Callable[[Strand], None]) -> Callable[[Strand], None]:

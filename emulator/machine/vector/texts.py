@@ -64,7 +64,8 @@ class TextGrid(Grid):
         self.blocks = _TextBlocks(self)
         self._limit_steps(None)
         self.executed = self.thread_statements = self.progress = self.meetings = 0
-        self._resumes = self._changes = 0
+        self._resumes = self._changes = self.polled = 0
+        self.has_others = False
         self.total = self._last = self._machines
         self._started = 0
         self.watch = self.schedule = None

@@ -142,6 +142,10 @@ class Wave:
         self.executed = 0
         #: statements executed since anything happened that others may wait for
         self.vain = 0
+        #: the grid's changes when this wave ran last
+        self._changes = 0
+        #: where the strand that ran last lets others go first; None: it ended otherwise
+        self._gave_way: Block | None = None
         #: asynchronous operations under way
         self.pending = Pending(lanes, grid.async_order, grid.seed)
         self.products = Products(grid.async_order, grid.seed)
@@ -337,16 +341,26 @@ class Wave:
             self._run()
 
     def _run(self) -> None:
-        seen, start = self.grid.progress, self.executed
+        grid = self.grid
+        if grid.changes != self._changes:  # by other waves
+            self.vain = 0
+        seen, start, polls = grid.progress, self.executed, 0
         while (strand := self.pick()) is not None:
-            before = self.executed
+            before, self._gave_way = self.executed, None
             self._advance(strand)
-            if self.grid.progress == seen:
-                self.vain += self.executed - before
-                if self.executed - start > _PATIENCE:
-                    return
-            else:
-                seen, start, self.vain = self.grid.progress, self.executed, 0
+            if grid.progress != seen:
+                seen, start, polls = grid.progress, self.executed, 0
+                self.vain = grid.polled = 0
+                continue
+            self.vain += self.executed - before
+            if self._gave_way is not None:
+                polls, grid.polled = polls + 1, grid.polled + self.executed - before
+                if not self._gave_way.polls:
+                    polls = grid.polled = 0
+            all_poll = polls > len(self.ready) and grid.has_others
+            if all_poll or self.executed - start > _PATIENCE:
+                break
+        self._changes = grid.changes
 
     def _advance(self, strand: Strand) -> None:
         """Runs a strand until another one should go first."""
@@ -398,6 +412,7 @@ class Wave:
 
     def _give_way(self, strand: Strand, block: Block) -> None:
         self.ready.append(strand)
+        self._gave_way = block
         if len(self.ready) > 1:
             strand.epoch = max(s.epoch for s in self.ready) + 1
         self.grid.check_polls(strand, block)

@@ -12,7 +12,11 @@ from emulator.adapters.cuda.driver import (
     memory,
     modules,
     streams,
+    tensor_maps,
     virtual,
 )
 
-__all__ = ["DRIVER", "devices", "graphs", "launches", "memory", "modules", "streams", "virtual"]
+__all__ = [
+    "DRIVER", "devices", "graphs", "launches", "memory", "modules", "streams", "tensor_maps",
+    "virtual",
+]  # fmt: skip

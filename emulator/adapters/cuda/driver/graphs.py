@@ -231,6 +231,11 @@ def edges_of(graph: int, first: int, last: int, data: int, count: int) -> None:
     put(count, "Q", len(edges))
 
 
+@driver("cuGraphGetEdges")
+def edges_without_data(graph: int, first: int, last: int, count: int) -> None:
+    edges_of(graph, first, last, 0, count)
+
+
 @driver("cuGraphNodeGetType")
 def kind_of(node: int, out: int) -> None:
     put(out, "I", handles.find(node, Node).kind)
@@ -246,6 +251,16 @@ def dependents_of(node: int, out: int, data: int, count: int) -> None:
     found = handles.find(node, Node)
     graphs = [graph for graph in handles.of_kind(Graph) if found in graph.nodes]
     _listed([x for graph in graphs for x in graph.nodes if found in x.needs], out, count)
+
+
+@driver("cuGraphNodeGetDependencies")
+def dependencies_without_data(node: int, out: int, count: int) -> None:
+    dependencies_of(node, out, 0, count)
+
+
+@driver("cuGraphNodeGetDependentNodes")
+def dependents_without_data(node: int, out: int, count: int) -> None:
+    dependents_of(node, out, 0, count)
 
 
 def _edges(graph: int, first: int, last: int, count: int) -> list[tuple[Node, Node]]:
@@ -268,6 +283,16 @@ def remove_dependencies(graph: int, first: int, last: int, data: int, count: int
         if one not in other.needs:
             raise CudaError(INVALID_VALUE)
         other.needs = [need for need in other.needs if need is not one]
+
+
+@driver("cuGraphAddDependencies")
+def add_plain_dependencies(graph: int, first: int, last: int, count: int) -> None:
+    add_dependencies(graph, first, last, 0, count)
+
+
+@driver("cuGraphRemoveDependencies")
+def remove_plain_dependencies(graph: int, first: int, last: int, count: int) -> None:
+    remove_dependencies(graph, first, last, 0, count)
 
 
 # --- instances ------------------------------------------------------------------------------------

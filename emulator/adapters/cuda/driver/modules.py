@@ -5,7 +5,8 @@ from __future__ import annotations
 import ctypes
 import math
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -128,9 +129,19 @@ def complain(what: str, error: Exception) -> None:
     os.write(2, f"emulator: {what}: {error}\n".encode())
 
 
+@contextmanager
+def _told() -> Iterator[None]:
+    """Says why an image cannot be loaded, and raises the CudaError for it."""
+    try:
+        yield
+    except EmulatorError as error:
+        complain("the image cannot be loaded", error)
+        raise CudaError(NO_BINARY if isinstance(error, fatbin.NoPtx) else INVALID_IMAGE) from None
+
+
 def ptx_of(image: bytes) -> str:
     """The PTX of an image; raises CudaError where it has none for the GPU."""
-    try:
+    with _told():
         if image[:4] == struct.pack("<I", fatbin.MAGIC):
             return fatbin.newest(image, target().number)
         if image[:4] == _ELF:
@@ -138,9 +149,6 @@ def ptx_of(image: bytes) -> str:
                 "the image is machine code (a cubin); PTX is needed: compile to PTX instead, or "
                 "embed it with nvcc -gencode arch=compute_90,code=compute_90"
             )
-    except EmulatorError as error:
-        complain("the image cannot be loaded", error)
-        raise CudaError(NO_BINARY if isinstance(error, fatbin.NoPtx) else INVALID_IMAGE) from None
     return image.rstrip(b"\0").decode("utf-8", "replace")
 
 
@@ -174,7 +182,8 @@ def program_at(wrapper: int) -> str:
     texts: list[tuple[str, str]] = []
     # NVIDIA's library cudadevrt is among them, as machine code: its functions are here already.
     while image := get(linked, "Q")[0]:
-        found = fatbin.newest_or_none(image_at(image), target().number)
+        with _told():
+            found = fatbin.newest_or_none(image_at(image), target().number)
         texts += [(f"file {len(texts) + 1}", found)] if found else []
         linked += 8
     return joined_program(texts) if texts else ptx_of(image_at(wrapper))
