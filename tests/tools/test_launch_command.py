@@ -243,7 +243,7 @@ def test_expectations_as_json(folder, capsys):
 
 
 def test_the_mistake_of_a_product_by_name(folder, capsys):
-    """B is stored without its swizzle; the command says how to have the mistake named, and does."""
+    """Rows of A are read without their padding: the command names the flag, and the mistake."""
     rng = np.random.default_rng(0)
     a, b = (rng.standard_normal((32, 64)).astype("f2") for _ in "ab")
     np.save("a.npy", a)
