@@ -49,7 +49,8 @@ _STYLE = f"""
 .emulator-report tr.here {{ background: #fc32; font-weight: 600; }}
 .emulator-report .finding {{ border-left: 3px solid #c22; padding-left: .8em; margin: 1em 0; }}
 @media (max-width: 700px) {{  /* the numbers of a line, then its text */
-.emulator-report .counts tr {{ display: flex; flex-wrap: wrap; }}
+.emulator-report .counts, .counts > thead, .counts > tbody {{ display: block; }}
+.emulator-report .counts > * > tr {{ display: flex; flex-wrap: wrap; }}
 .emulator-report .counts .number {{ width: 5.6em; padding: .1em .4em .1em 0; }}
 .emulator-report .counts .number:first-child {{ width: 3em; }}
 .emulator-report .counts .text {{ width: auto; min-width: 0; flex: 1 0 70%; }}

@@ -108,8 +108,9 @@ const first = (list, x) => { // index of the first entry that is not below x
 function draw() {
   const box = $("scroll"), canvas = $("canvas"), ratio = devicePixelRatio || 1;
   measure();
+  const full = TOP + ROW * labels.length + 8;
+  $("time").style.height = full + 18 + "px"; // with the scroll bar; the style has the most
   const width = box.clientWidth, height = Math.max(box.clientHeight - 1, 40);
-  const full = TOP + ROW * (warps.length + mbarriers.length) + 8;
   $("wide").style.width = LABEL + total * scale + 40 + "px";
   $("wide").style.height = Math.max(full, height) + "px";
   canvas.width = width * ratio; canvas.height = height * ratio;
