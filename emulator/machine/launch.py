@@ -309,7 +309,7 @@ class Launch:
         # Where the blocks of a cooperative grid meet; every launch is one here.
         workspace = self.arena.allocate("workspace of the grid", _WORKSPACE).address
         self.environment = {"%envreg1": workspace >> 32, "%envreg2": workspace & 0xFFFFFFFF}
-        place_arguments(placed, self.arena, self.function, self.given)
+        place_arguments(placed, self.arena, self.kernel.bound.function, self.given)
         self._place_parameters(np.frombuffer(placed.parameters, np.uint8))
         return placed
 
