@@ -47,6 +47,7 @@ class Report:
 
         return (
             '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
+            '<meta name="viewport" content="width=device-width, initial-scale=1">'
             f"<title>{escape(self.title)}</title>"
             "<style>:root { color-scheme: light dark; }</style></head>\n"
             f"<body>\n{self._repr_html_()}\n</body></html>\n"

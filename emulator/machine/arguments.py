@@ -16,6 +16,7 @@ from emulator.errors import OperandError, hint, listing, quoted, shown
 from emulator.memory.allocation import Allocation, fits
 from emulator.memory.arena import Arena, bytes_view
 from emulator.memory.tensor_map import TensorMap
+from emulator.memory.tensor_map_bits import BYTES as BYTES_OF_A_MAP
 from emulator.memory.texture import Texture
 from emulator.memory.untouched import copy_changed
 from emulator.ptx.program import Function, Parameter
@@ -228,10 +229,15 @@ def packed(parameter: Parameter, label: str, value: Any, addresses: dict[int, in
         if parameter.bytes != 8:
             raise OperandError(
                 f"parameter {label} is .{parameter.type} of {parameter.bytes} bytes; an array is "
-                "passed as an address of 8"
+                f"passed as an address of 8{_of_a_map(parameter)}"
             )
         return addresses[array.ctypes.data].to_bytes(8, "little")
     return _number(parameter, label, value)
+
+
+def _of_a_map(parameter: Parameter) -> str:
+    is_map = parameter.bytes == BYTES_OF_A_MAP
+    return "; give a TensorMap of it (in a shell tensormap:A.npy:box=64x64)" if is_map else ""
 
 
 def _map_bytes(value: TensorMap, label: str, addresses: dict[int, int]) -> bytes:

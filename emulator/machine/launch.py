@@ -40,7 +40,7 @@ from emulator.machine.turns import Turn, taken
 from emulator.memory.arena import Arena
 from emulator.memory.windows import PARAMETERS
 from emulator.ptx.module import BoundKernel, BoundModule
-from emulator.ptx.names import place_name
+from emulator.ptx.names import place_name, short_name
 from emulator.ptx.program import Parameter, Program, Statement
 from emulator.ptx.rewriting import Rewritten
 from emulator.ptx.source import Part
@@ -309,7 +309,7 @@ class Launch:
         # Where the blocks of a cooperative grid meet; every launch is one here.
         workspace = self.arena.allocate("workspace of the grid", _WORKSPACE).address
         self.environment = {"%envreg1": workspace >> 32, "%envreg2": workspace & 0xFFFFFFFF}
-        place_arguments(placed, self.arena, self.function, self.given)
+        place_arguments(placed, self.arena, self.kernel.bound.function, self.given)
         self._place_parameters(np.frombuffer(placed.parameters, np.uint8))
         return placed
 
@@ -345,6 +345,22 @@ class Launch:
         """The variable of shared memory that an access leads to, for messages; `size`: the bytes of
         an element of the access, 0 where it names none."""
         return place_name(self.kernel.bound.shared_symbols.values(), offset, size)
+
+    def failed(
+        self, failure: Failure, statement: Statement, where: Iterable[tuple[Index, Index]]
+    ) -> KernelError:
+        """The error of a statement that fails for threads, each given as block and thread."""
+        if failure.kind == "out of bounds" and "shared memory" in failure.reason:
+            failure.reason += self._without_dynamic()
+        return KernelError.at(failure, self.place_of(statement), where)
+
+    def _without_dynamic(self) -> str:
+        """The advice for a kernel with dynamic shared memory that was launched without any."""
+        symbols = () if self.dynamic_shared else self.kernel.bound.shared_symbols.values()
+        unsized = [short_name(symbol.name) for symbol in symbols if symbol.bytes is None]
+        if not unsized:
+            return ""
+        return f"; {unsized[0]} is dynamic shared memory, of which dynamic_shared= gives no bytes"
 
     def place_of(self, statement: Statement) -> Place:
         source = self.module._bound.source

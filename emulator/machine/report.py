@@ -30,6 +30,8 @@ from emulator.reading import read_bytes
 
 #: lines of a source file that a page shows before and behind those that it speaks of
 _AROUND = 2
+#: names of counters whose singular is not that without an s
+_ONE = {"matrices": "matrix"}
 #: the source of line 0
 _NO_LINE = "(statements that the compiler has made of no line of the source)"
 #: lines of the table that the text shows; the page and the data have all
@@ -40,11 +42,20 @@ _STYLE = f"""
 .emulator-report th.number, .emulator-report td.number {{ text-align: right; }}
 .emulator-report th.number {{ white-space: normal; vertical-align: bottom; }}
 .emulator-report table {{ width: 100%; }}
-.emulator-report td.text {{ width: 99%; min-width: 20em; white-space: pre-wrap; }}
-.emulator-report td details {{ margin: 0; }}
+.emulator-report td.text {{ width: 99%; min-width: 20em; white-space: pre-wrap;
+  overflow-wrap: anywhere; }}
+.emulator-report td details {{ margin: 0; overflow-x: auto; }}
 .emulator-report summary {{ cursor: pointer; }}
 .emulator-report tr.here {{ background: #fc32; font-weight: 600; }}
 .emulator-report .finding {{ border-left: 3px solid #c22; padding-left: .8em; margin: 1em 0; }}
+@media (max-width: 700px) {{  /* the numbers of a line, then its text */
+.emulator-report .counts, .counts > thead, .counts > tbody {{ display: block; }}
+.emulator-report .counts > * > tr {{ display: flex; flex-wrap: wrap; }}
+.emulator-report .counts .number {{ width: 5.6em; padding: .1em .4em .1em 0; }}
+.emulator-report .counts .number:first-child {{ width: 3em; }}
+.emulator-report .counts .text {{ width: auto; min-width: 0; flex: 1 0 70%; }}
+.emulator-report .counts tr.quiet .number:not(:first-child) {{ display: none; }}
+}}
 {PICTURES}"""
 
 
@@ -219,7 +230,10 @@ class Report(report.Report):
 
     @property
     def title(self) -> str:
-        counted = ", ".join(f"{count:,} {name}" for name, count in self.counters.items() if count)
+        counted = ", ".join(
+            f"{count:,} {_ONE.get(name, name.removesuffix('s')) if count == 1 else name}"
+            for name, count in self.counters.items() if count
+        )  # fmt: skip
         count = len(self.findings)
         found = f"{count} finding{'s' * (count > 1)}; " if count else ""
         return f"{self.kernel}: {found}{counted.replace('_', ' ')}"
@@ -291,7 +305,9 @@ class Report(report.Report):
 
     def _body(self) -> str:
         sources = _Sources(self.files, self.text_of_module)
-        parts = [f"<style>{_STYLE}</style>", f"<h2>{escape(self.title)}</h2>"]
+        name, _, counted = self.title.partition(": ")
+        parts = [f"<style>{_STYLE}</style>", f"<h2>{escape(name)}</h2>"]
+        parts += [f"<p>{escape(counted)}</p>"] if counted else []
         if self.findings:
             parts.append("<h3>Findings</h3>")
             parts += [_finding_html(finding, sources) for finding in self.findings]
@@ -362,7 +378,7 @@ def _excerpt(party: Party, sources: _Sources) -> str:
     first = max(1, number - _AROUND)
     rows = "\n".join(
         f"<tr{' class=here' if i == number else ''}><td class=number>{i}</td>"
-        f"<td>{escape(lines[i - 1])}</td></tr>"
+        f"<td class=text>{escape(lines[i - 1])}</td></tr>"
         for i in range(first, min(len(lines), number + _AROUND) + 1)
     )
     if not rows:
@@ -409,10 +425,12 @@ def _row(
     cells = "".join(f"<td class=number>{escape(cell)}</td>" for cell in (*first, *shown))
     picture = numbers.picture if numbers else None
     beside = "" if picture is None else (
-        f"<details><summary>{escape(picture.summary)}</summary>{picture.html()}</details>"
+        f"<details{' open' * (picture.conflicts > 0)}><summary>{escape(picture.summary)}</summary>"
+        f"{picture.html()}</details>"
     )  # fmt: skip
     heat = 0.05 + 0.45 * math.log1p(numbers.warps) / math.log1p(most) if numbers else 0
     style = f' style="background: rgba(224, 110, 30, {heat:.2f})"' if heat else ""
+    style += "" if numbers else " class=quiet"
     return f"<tr{style}>{cells}<td class=text>{escape(text)}{beside}</td></tr>"
 
 
@@ -422,6 +440,7 @@ def _table(headings: Sequence[str], rows: Sequence[str]) -> str:
     head = "".join(f"<th class=number>{escape(name)}</th>" for name in numbers)
     body = "\n".join(rows)
     return (
-        f'<div class="wide"><table><thead><tr>{head}<th>{escape(last)}</th></tr></thead><tbody>\n'
+        f'<div class="wide"><table class=counts><thead><tr>{head}<th class=text>{escape(last)}</th>'
+        "</tr></thead><tbody>\n"
         f"{body}\n</tbody></table></div>"
     )

@@ -294,7 +294,7 @@ class KernelBinder:
         start = -(-placed.end // alignment) * alignment
         for variable in dynamic:
             name = variable.name.text
-            self.shared[name] = Symbol(name, "shared", start, extent(variable).element_bytes)
+            self.shared[name] = Symbol(name, "shared", start, extent(variable).element_bytes, None)
         return placed.end, start
 
     # --- names of a function ---
@@ -404,7 +404,7 @@ class KernelBinder:
         if variable.space == "local":
             start = -(-function.local_bytes // room.alignment) * room.alignment
             function.local_bytes = start + room.bytes
-            scope.symbols[name] = Symbol(name, "local", start, room.element_bytes)
+            scope.symbols[name] = Symbol(name, "local", start, room.element_bytes, room.bytes)
         elif variable.space == "param":
             _formal(variable, function, scope)
         else:

@@ -62,6 +62,8 @@ class Symbol(NamedTuple):
     #: of .param in a function: the register that holds the bytes; else an address or an offset
     place: int
     element_bytes: int = 1
+    #: of the whole variable; None: an array of .extern without a size
+    bytes: int | None = 1
 
 
 #: how C++ names a variable of a function: ``_ZZ6kernelE4tile``; the last name is its own
@@ -79,7 +81,8 @@ def place_name(symbols: Iterable[Symbol], offset: int, size: int = 0) -> str:
     """Name of the element at an offset in shared memory, for messages: ``tile[3]``.
 
     An array of bytes is counted in elements of `size` bytes, those of the access, as its source
-    will have it; where the access names no element (0), in bytes: ``tile + 96 bytes``.
+    will have it; where the access names no element (0), in bytes: ``tile + 96 bytes``. An array
+    without a size (dynamic shared memory) may hold anything, so its bytes are named beside.
     """
     below = [symbol for symbol in symbols if symbol.place <= offset]
     if not below:
@@ -89,9 +92,11 @@ def place_name(symbols: Iterable[Symbol], offset: int, size: int = 0) -> str:
     element = symbol.element_bytes
     if element == 1 and (not size or inside % size):
         return f"{name} + {inside} bytes" if inside else name
-    index, rest = divmod(inside, size if element == 1 else element)
-    name = f"{name}[{index}]" if index or rest else name
-    return f"{name} + {rest} bytes" if rest else name
+    step = size if element == 1 else element
+    index, rest = divmod(inside, step)
+    name = name if symbol.bytes is not None and symbol.bytes <= step else f"{name}[{index}]"
+    name = f"{name} + {rest} bytes" if rest else name
+    return f"{name} (byte {inside})" if symbol.bytes is None and index else name
 
 
 @dataclass(frozen=True, slots=True)

@@ -120,7 +120,8 @@ class Declared:
 
 
 def _symbol(variable: SharedVariable) -> Symbol:
-    return Symbol(variable.name, "shared", variable.address, variable.element_bytes)
+    name, element = variable.name, variable.element_bytes
+    return Symbol(name, "shared", variable.address, element, variable.bytes)
 
 
 @dataclass(eq=False)

@@ -97,7 +97,8 @@ def place(variables: Iterable[tree.Variable], start: int, space: str, gap: int =
     for variable in variables:
         room = extent(variable)
         address = -(-end // room.alignment) * room.alignment
-        symbols[variable.name.text] = Symbol(variable.name.text, space, address, room.element_bytes)
+        name = variable.name.text
+        symbols[name] = Symbol(name, space, address, room.element_bytes, room.bytes)
         end = address + room.bytes + gap
     return Placement(symbols, end)
 

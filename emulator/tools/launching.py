@@ -17,6 +17,7 @@ import numpy as np
 
 from dtypes import Array
 from emulator.errors import OperandError, hint, listing, quoted
+from emulator.isa.matrix import MatrixInstruction
 from emulator.machine.checks.finding import Finding, Party
 from emulator.machine.compiling import SUFFIXES
 from emulator.machine.module import Kernel, Module
@@ -31,6 +32,8 @@ from emulator.tools.report import Answer, render
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser
+
+    from emulator.tools.faults.launches import LaunchFaults
 
 #: bytes that one array made by ``zeros:…`` may have
 _LARGEST = 1 << 33
@@ -50,6 +53,8 @@ def launch_arguments(parser: ArgumentParser) -> None:
     _arguments(parser)
     parser.add_argument("--problems", action="store_true",
         help="list what cannot run, and launch nothing")  # fmt: skip
+    parser.add_argument("--faults", action="store_true", help="where a matrix product differs from "
+        "--expect, name the mistake (find_faults)")  # fmt: skip
 
 
 def check_arguments(parser: ArgumentParser) -> None:
@@ -199,16 +204,35 @@ class LaunchWords:
         """Writes the page that --trace asks for: launches once more, with the arrays as before."""
         if self.trace is None:
             return
+        self.restore()
+        from emulator.tools.tracing.page import trace
+
+        page = trace(self.chosen, *self.sizes, check=report, source=self.folder, **self.plain())
+        with replacing_all([self.trace]) as (file,):
+            file.write(page.html().encode())
+
+    def restore(self) -> None:
+        """Gives the arrays the contents that they had before the launch."""
         for value, before in zip(self.values, self.before, strict=True):
             if before is not None:
                 value.held[...] = before
-        from emulator.tools.tracing.page import trace
 
-        others = ("counters", "stop_at", "progress")
-        options = {name: x for name, x in self.options.items() if name not in others}
-        page = trace(self.chosen, *self.sizes, check=report, source=self.folder, **options)
-        with replacing_all([self.trace]) as (file,):
-            file.write(page.html().encode())
+    def plain(self, *others: str) -> dict[str, Any]:
+        """The options but for those that only look, and `others`."""
+        left_out = {"counters", "stop_at", "progress", *others}
+        return {name: x for name, x in self.options.items() if name not in left_out}
+
+    def faults(self) -> LaunchFaults:
+        """The mistakes of a matrix product; launches once more, with the arrays as before."""
+        from emulator.tools.faults.finder import find_faults
+        from emulator.tools.faults.launches import LaunchFaults
+
+        self.restore()
+        grid, block, args = self.sizes
+        given = {"grid": grid, "block": block, "args": args, **self.plain()}
+        found = find_faults(self.chosen, expected=self.expectations[0].expected, **given)
+        assert isinstance(found, LaunchFaults)
+        return found
 
     @property
     def rows(self) -> list[tuple[str, ...]]:
@@ -250,7 +274,7 @@ class LaunchWords:
 _HEADER = ("index", "value", "changed", "file", "changed to")
 
 
-def launch_command(file: str, problems: bool = False, **words: Any) -> Answer:
+def launch_command(file: str, problems: bool = False, faults: bool = False, **words: Any) -> Answer:
     """Launches a kernel and answers with what it printed and wrote.
 
     The arguments are those of the command line. Raises OperandError for files and words that cannot
@@ -259,6 +283,8 @@ def launch_command(file: str, problems: bool = False, **words: Any) -> Answer:
     command = LaunchWords(file, **words)
     if problems:
         return _problems(command.module)
+    if faults and len(command.expectations) != 1:
+        raise OperandError("--faults takes one --expect=REF.npy: the C that is right")
     command.prepare()
     report, rows = command.launch(), command.rows
     target = str(command.module.target)
@@ -270,6 +296,12 @@ def launch_command(file: str, problems: bool = False, **words: Any) -> Answer:
         "target": target, "seconds": command.seconds, "arguments": command.changes,
     }  # fmt: skip
     compared, data["expected"], code = command.compared()
+    if faults and code:
+        found = command.faults()
+        compared += ["", *found.lines()]
+        data["faults"] = found.data
+    elif code and _multiplies(command.chosen):
+        compared.append("--faults names the mistake of a matrix product")
     return Answer([*lines, *compared], data, code)
 
 
@@ -306,6 +338,11 @@ def check_command(file: str, schedule_seeds: int = 0, **words: Any) -> Answer:
     return Answer(lines, data, code)
 
 
+def _multiplies(kernel: Kernel) -> bool:
+    statements = kernel.bound.program.statements
+    return any(isinstance(x.instruction, MatrixInstruction) for x in statements)
+
+
 def _sum(report: MachineReport) -> str:
     count = len(report.findings) + report.left_out
     return f"{count:,} finding{'s' * (count > 1)}" if count else "no findings"
@@ -322,14 +359,10 @@ def _failed(kernel: str, error: KernelError) -> MachineReport:
 
 def _orders(command: LaunchWords, seeds: int) -> OrderReport:
     """Checks what depends on the order; an earlier launch has left its results in the arrays."""
-    for value, before in zip(command.values, command.before, strict=True):
-        if before is not None:
-            value.held[...] = before
-    left_out = {"seed", "counters", "progress", "stop_at"}
-    if command.async_order == "early":  # the default here; check_order has another
-        left_out.add("async_order")
-    options = {name: x for name, x in command.options.items() if name not in left_out}
-    return check_order(command.chosen, *command.sizes, seeds=seeds, **options)
+    command.restore()
+    # "early" is the default here; check_order has another.
+    others = ("seed", "async_order")[: 1 + (command.async_order == "early")]
+    return check_order(command.chosen, *command.sizes, seeds=seeds, **command.plain(*others))
 
 
 # --- the module -----------------------------------------------------------------------------------

@@ -67,7 +67,7 @@ def test_a_deadlock_names_the_last_arrival():
         launch(ARRIVALS)
     text = str(caught.value)
     assert "mbarrier full[1], parity 0: 1 of 2 arrivals" in text
-    assert "the last arrival was that of block (0, 0, 0), thread (0, 0, 0) at line 13" in text
+    assert "the last arrival was that of thread (0, 0, 0) at line 13" in text
 
 
 @pytest.mark.parametrize("engine", ["vector", "reference"])
@@ -118,14 +118,18 @@ def test_local_names(mangled, name):
 
 
 def test_places_are_counted_in_elements_of_the_access():
-    symbols = [Symbol("bytes", "shared", 1024), Symbol("words", "shared", 2048, 4)]
+    symbols = [Symbol("bytes", "shared", 1024, 1, 1024), Symbol("words", "shared", 2048, 4, 64),
+        Symbol("one", "shared", 4096, 8, 8), Symbol("any", "shared", 8192, 1, None)]  # fmt: skip
     assert place_name(symbols, 1032, 8) == "bytes[1]"
     assert place_name(symbols, 1120, 2) == "bytes[48]"
     assert place_name(symbols, 1120) == "bytes + 96 bytes"
     assert place_name(symbols, 1033, 8) == "bytes + 9 bytes"
     assert place_name(symbols, 2057, 8) == "words[2] + 1 bytes"
     assert place_name(symbols, 2056, 8) == "words[2]"
-    assert place_name(symbols, 1024, 4) == "bytes"
+    assert place_name(symbols, 1024, 4) == "bytes[0]"
+    assert place_name(symbols, 1024) == "bytes" and place_name(symbols, 4096, 8) == "one"
+    assert place_name(symbols, 8192 + 96, 8) == "any[12] (byte 96)"
+    assert place_name(symbols, 8192, 8) == "any[0]"
 
 
 TILE = """

@@ -347,7 +347,10 @@ def test_a_picture_shows_the_worst_access_of_a_statement():
 
 def test_lanes_that_want_one_word_meet_without_a_conflict():
     banks = Banks((0, 1, 2, 3), (0, 4, 4, 132), 4)
-    assert banks.parts == [[{0: [0]}, {1: [1, 2], 33: [3]}, *({} for _ in range(30))]]
+    assert banks.parts == {range(32): [{0: [0]}, {1: [1, 2], 33: [3]}, *({} for _ in range(30))]}
+    assert (banks.start, banks.conflicts) == (0, 1)
+    moved = Banks((0, 1, 2, 3), (640, 644, 644, 772), 4)
+    assert moved.from_its_start() == banks and moved.start == 640
     assert banks.passes == [2] and banks.html().count("class=conflict") == 2
     assert Banks((0, 8, 16), (0, 0, 64), 16).passes == [1, 1, 1]
 

@@ -71,6 +71,34 @@ def test_every_engine_names_the_mistake(case):
     assert said in reasons.pop()
 
 
+def test_blocks_that_wait_alike_share_a_row_which_names_ended_warps():
+    """Every engine; the first warp waits, the second and the third have ended."""
+    wait = f"setp.ge.u32 %p3, %r1, 32; @%p3 ret; {WAIT}"
+    text = TEXT.replace("BODY", wait).replace("COUNT", "1").replace("PARITY", "0")
+    row = (
+        "blocks (0, 0, 0), (1, 0, 0), (2, 0, 0), (3, 0, 0) and 1 more, warp 0 (32 threads, 0 to "
+        "31) at line 11: mbarrier full[1], parity 0: 1 of 1 arrivals and 0 bytes are outstanding; "
+        "warps 1-2 have ended"
+    )
+    for engine in ("reference", "vector", "compiled"):
+        with pytest.raises(KernelError) as caught:
+            Module(text)["k"].launch(5, 96, [np.zeros(4096, "u4")], engine=engine)
+        assert caught.value.reason.split("\n  ")[1:] == [row]
+
+
+def test_a_launch_without_the_dynamic_memory_that_its_kernel_has():
+    text = TEXT.split(".visible")[0] + (
+        ".extern .shared .b8 room[]; .visible .entry k() { .reg .b64 %a; mov.u64 %a, room; "
+        "st.shared.u32 [%a+4096], 1; ret; }"
+    )
+    for engine in ("reference", "vector"):
+        with pytest.raises(KernelError, match="; room is dynamic shared memory, of which dyn"):
+            Module(text)["k"].launch(1, 1, [], engine=engine)
+        with pytest.raises(KernelError) as caught:
+            Module(text)["k"].launch(1, 1, [], engine=engine, dynamic_shared=2)
+        assert "dynamic" not in str(caught.value)
+
+
 @pytest.mark.parametrize("lanes", [5, 40])
 def test_the_ledger_of_many_lanes_is_that_of_one_after_the_other(lanes):
     """Few lanes and many go two ways; several barriers, and phases that end within."""

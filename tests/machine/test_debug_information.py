@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from paths import CUDA
 
-from emulator import Module
+from emulator import KernelError, Module
 from emulator.ptx.debug_information import parameter_names
 
 TEXT = (CUDA / "names.ptx").read_text()
@@ -17,6 +17,14 @@ def test_parameters_have_the_names_of_the_source():
     pair = np.array([(7, 2.0)], [("a", "i4"), ("b", "f4")]).tobytes()
     kernel.launch(1, 4, {"x": x, "pair": pair, "count": 3})
     assert x.tolist() == [32, 34, 36, 3]
+    x = np.arange(4, dtype="f4")
+    kernel.launch(1, 4, {"count": 3, "x": x, "pair": pair})  # by name, in any order
+    assert x.tolist() == [32, 34, 36, 3]
+    with pytest.raises(KernelError, match=r"after the end of x \(16 bytes"):
+        kernel.launch(1, 64, {"x": x, "pair": pair, "count": 64})
+    with kernel.debug(1, 4, [x, pair, 3]) as debugger:
+        assert debugger.value("count") == 3 == debugger.value("param_2")
+        assert [row[0] for row in debugger.look.arguments().rows] == ["x", "pair", "count"]
 
 
 def test_without_debug_information_names_are_those_of_the_ptx():

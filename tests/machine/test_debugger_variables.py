@@ -125,6 +125,8 @@ def test_variables_of_nvcc_are_followed_from_register_to_register(tmp_path):
         assert d.values("sum") == [3 + 3.0 * i for i in range(32)]
         assert d.values("index") == list(range(32)) and d.value("count") == 3
         assert d.variables().data["in"] == d.value("in") > 1 << 32
+        with pytest.raises(OperandError, match=r"index is in (%r\d+) at this statement: watch \1"):
+            d.watch("index")
         # Source lines, backward over the call.
         assert d.next(reverse=True).line.number < 11
         d.delete(1)

@@ -41,7 +41,8 @@ def run(body, **options):
     "body, said",
     [
         ("setp.lt.u32 %p1, %r1, 64; @%p1 bar.sync 3, 128;", [
-            "block (0, 0, 0), warps 0-1 (64 threads)", "barrier 3: 64 of 128 threads arrived"]),
+            "blocks (0, 0, 0), (1, 0, 0), warps 0-1 (64 threads)",
+            "barrier 3: 64 of 128 threads arrived"]),
         ("setp.lt.u32 %p1, %r1, 32; @%p1 bra D; bar.sync 0; bra E; D: bar.sync 1; E:", [
             "barrier 0: 96 of 128 threads arrived; missing warps 0",
             "barrier 1: 32 of 128 threads arrived; missing warps 1-3"]),

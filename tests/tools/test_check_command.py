@@ -190,7 +190,9 @@ def test_the_page_has_the_source_beside(folder, findings):
     findings.append(finding())
     page = page_of({"file": "right.ptx", "counters": True}, findings)
     # The folder of the PTX has a file with the name that .file gives.
-    here = f"<tr class=here><td class=number>3</td><td>{escape('out[i] = <i>;')}</td></tr>"
+    here = (
+        f"<tr class=here><td class=number>3</td><td class=text>{escape('out[i] = <i>;')}</td></tr>"
+    )
     assert here in page and "<h3>Counts by source line</h3>" in page
     # What it conflicts with has no source line: the PTX is shown.
     assert "PTX line 9<table>" in page and "put a barrier between them" in page

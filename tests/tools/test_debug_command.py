@@ -47,7 +47,7 @@ def test_a_session(said):
     assert shown[8][0].endswith("<a+0>:  0x0  0x0  0x0  0x0")
     assert shown[9][1].endswith("ret;")
     assert [x.split()[0] for x in shown[10]] == ["1", "2"]
-    assert shown[-1][0].startswith("the launch has ended: go: 1 blocks, 64 threads")
+    assert shown[-1][0].startswith("the launch has ended: go: 1 block, 64 threads")
     assert np.load("out.npy")[:3].tolist() == [0, 3, 6]
 
 
@@ -100,9 +100,13 @@ def test_a_launch_that_is_left_writes_nothing(said, tmp_path):
         ("disassemble", "=> 8"),
         ("focus warp 1 lane 3", "block (0, 0, 0), warp 1, lane 3, thread (35, 0, 0)"),
         ("cuda thread (40,0,0)", "warp 1, lane 8"),
+        ("thread 40", "warp 1, lane 8"),
+        ("warp 1", "block (0, 0, 0), warp 1, lane 0, thread (32, 0, 0)"),
+        ("info threads", "block (0, 0, 0), warp 0"),
+        ("frame", "#0"),
         ("focus warp 9", "error: a block has 2 warps"),
         ("focus grid 1", "error: focus takes block"),
-        ("help", "reverse-continue"),
+        ("help", "  tile …                             memory as a matrix: tile shared:0"),
         ("help rc", "goes back to the last breakpoint"),
         ("display %r1", "%r1 = 0"),
         ("barrier", "at a barrier"),

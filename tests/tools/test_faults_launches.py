@@ -3,10 +3,12 @@
 import re
 from pathlib import Path
 
+import ml_dtypes
 import numpy as np
 import pytest
 
 from emulator import Descriptor, Module, OperandError, TensorMap, UnsupportedError, find_faults
+from emulator.tools.faults.launches import Meant
 from emulator.tools.guide import pages
 
 KERNEL = Module(Path(__file__).parents[1] / "cuda" / "gemm_mma.ptx")["product"]
@@ -23,6 +25,22 @@ def faults(*how, kernel=KERNEL, expected=WANT, **more):
     return find_faults(
         kernel, args=[A, B, C, 32, A.shape[1], *how], expected=expected, **BOTH, **more
     )
+
+
+@pytest.mark.parametrize(
+    ("type_", "right", "wrong"),
+    [
+        ("float32", 2.0**-9, 2.0**-8), ("float16", 2.0**-9 + 2.0**-11, 2.0**-8),
+        ("bfloat16", 2.0**-8 + 2.0**-9, 2.0**-7), ("float8_e4m3fn", 2.0**-4, 2.0**-3),
+        ("int32", 0, 2.0**-9),
+    ],
+)  # fmt: skip
+def test_rounding_explains_as_much_as_the_type_of_c_loses(type_, right, wrong):
+    """Of one product, 1: half a unit of C, and 2**-9 for the sum, which integers have exactly."""
+    one = np.ones((1, 1), "f4")
+    stored = one.astype(getattr(ml_dtypes, type_, type_))
+    for off, told in ((right, False), (-right, False), (wrong, True), (-wrong, True)):
+        assert Meant(one, one, one + np.float32(off), "C", stored).wrong.item() == told
 
 
 def test_a_right_kernel_has_no_faults():

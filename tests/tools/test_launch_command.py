@@ -242,6 +242,29 @@ def test_expectations_as_json(folder, capsys):
     assert found["differences"]["count"] == 63
 
 
+def test_the_mistake_of_a_product_by_name(folder, capsys):
+    """Rows of A are read without their padding: the command names the flag, and the mistake."""
+    rng = np.random.default_rng(0)
+    a, b = (rng.standard_normal((32, 64)).astype("f2") for _ in "ab")
+    np.save("a.npy", a)
+    np.save("b.npy", b)
+    np.save("ref.npy", a.astype("f4") @ b.astype("f4").T)
+    words = ["launch", str(CUDA / "gemm_mma.ptx"), "--block", "128"]
+    values = ["a.npy", "b.npy", "zeros:f4:32x32:c.npy", "32", "64", "128", "32", "7", "32", "2"]
+    words += [word for value in values for word in ("--arg", value)]
+    assert main([*words, "--faults"]) == 2
+    assert "--faults takes one --expect" in capsys.readouterr().err
+    words += ["--expect", "ref.npy:ulps=99999"]
+    assert main(words) == 1
+    assert capsys.readouterr().out.endswith("\n--faults names the mistake of a matrix product\n")
+    assert main([*words, "--faults"]) == 1
+    told = capsys.readouterr().out
+    assert "the padding of 16 bytes behind each row is left out" in told
+    assert "changed to" in told and np.load("c.npy").any()
+    assert main([*words, "--faults", "--json"]) == 1
+    assert json.loads(capsys.readouterr().out)["faults"]["faults"]
+
+
 # --- tensor maps ----------------------------------------------------------------------------------
 
 LOAD = """

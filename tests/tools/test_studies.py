@@ -545,13 +545,17 @@ def test_a_title_names_the_only_target():
 
 def test_tables_for_pages_and_papers(capsys):
     study = error_study(F16, targets=["A100", "H100"], k=(16, 32), rows=2, columns=2)
-    first, rule, *rows = study.table().splitlines()
+    said, _, table = study.table().partition("\n\n")
+    first, rule, *rows = table.splitlines()
     assert first == "| k | sm_80 | sm_90a |" and set(rule) <= set("|- ") and len(rows) == 2
+    assert "root mean square of the error" in said and "4 dot products" in said
     latex = study.table("latex").splitlines()
+    assert [f"% {line}" for line in said.splitlines()] == latex[: said.count("\n") + 1]
+    latex = [line for line in latex if not line.startswith("% ")]
     assert latex[0] == r"\begin{tabular}{lrr}" and latex[-1] == r"\end{tabular}"
     assert latex[2] == r"k & sm\_80 & sm\_90a \\" and len(latex) == 8
     words = ["error", F16, BF16, "--targets", "H100", "--k", "16", "--rows", "2"]
-    assert answer(capsys, *words, "--table", "latex")[0] == r"\begin{tabular}{lrr}"
+    assert r"\begin{tabular}{lrr}" in answer(capsys, *words, "--table", "latex")
 
 
 def test_the_instruction_of_libraries_is_named_where_it_is_another():

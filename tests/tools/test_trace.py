@@ -63,7 +63,7 @@ def test_what_is_recorded_of_a_tma_and_wgmma_kernel():
     assert tiles["d"]["rows"][63][7] == f"{float(d[63, 7]):.4g}"
     # The box of B: row 1 has its units 0 and 1 exchanged by the swizzle of 128 bytes.
     copy = next(i for i, x in enumerate(texts[0]) if "[tile_b]" in x)
-    (copied,) = [data["pictures"][i] for i in warps[0]["pictures"][copy]]
+    (copied,) = [data["pictures"][i] for _, i in warps[0]["pictures"][copy]]
     assert "swizzle 128B" in copied and "<td class=hit>1:1</td><td class=hit>1:0</td>" in copied
     heat = data["files"]["ptx"]["heat"]
     line = next(y for x in statements if x["text"].startswith("wgmma.f") for _, y in x["lines"])
@@ -91,9 +91,14 @@ def test_the_command_writes_the_page(tmp_path):
     data = json.loads(re.search(r'id="facts">(.*?)</script>', text, re.DOTALL)[1])
     assert "__global__ void product" in "".join(data["files"]["gemm_mma.cu"]["lines"])
     warp = data["warps"][0]
-    loads = [i for i in warp["shared"]
+    loads = [i for i in warp["pictures"]
              if "ldmatrix" in data["statements"][warp["pcs"][int(i)]]["text"]]  # fmt: skip
-    assert {warp["shared"][i][1] for i in loads} == {16}
+    ((title, number),) = warp["pictures"][loads[0]]
+    assert title == "shared memory from 0x0: 16 bytes a lane, lanes over banks"
+    assert ">8–15<" in data["pictures"][number] and ">pass 2<" not in data["pictures"][number]
+    # Accesses that meet alike share a picture.
+    shown = [number for w in data["warps"] for x in w["pictures"].values() for _, number in x]
+    assert (len(data["pictures"]), len(shown)) == (12, 48)
 
 
 ACTIONS = """<script>
@@ -154,7 +159,7 @@ def test_bank_conflicts_are_marked(tmp_path):
     page = trace(Module(cuda / "gemm_mma.ptx")["product"], 1, 128,
                  [a, a, c, 32, 64, 144, 32, 0, 32, 2])  # fmt: skip
     warp = page.data["warps"][0]
-    loads = [i for i in warp["shared"]
+    loads = [i for i in warp["pictures"]
              if "ldmatrix" in page.data["statements"][warp["pcs"][i]]["text"]]  # fmt: skip
     of_a, of_b = acted(tmp_path, page, *(f"choose(0, {i})" for i in loads[:2]))
     assert "4 passes, 4 without conflicts" in of_a["text"]

@@ -42,20 +42,37 @@ class Banks:
     size: int
 
     @property
-    def parts(self) -> list[list[dict[int, list[int]]]]:
-        """For each part of the warp, for each bank: word -> the lanes that want it."""
+    def parts(self) -> dict[range, list[dict[int, list[int]]]]:
+        """For each part of the warp, its lanes, for each bank: word -> the lanes that want it."""
         words = max(1, self.size // BANK)
-        parts: dict[int, list[dict[int, list[int]]]] = {}
+        parts: dict[range, list[dict[int, list[int]]]] = {}
+        each = _LANES // words
         for lane, address in zip(self.lanes, self.addresses, strict=True):
-            banks = parts.setdefault(lane // (_LANES // words), [{} for _ in range(BANKS)])
+            part = range(lane // each * each, lane // each * each + each)
+            banks = parts.setdefault(part, [{} for _ in range(BANKS)])
             for word in range(address // BANK, address // BANK + words):
                 banks[word % BANKS].setdefault(word, []).append(lane)
-        return list(parts.values())
+        return parts
 
     @property
     def passes(self) -> list[int]:
         """The passes that each part takes."""
-        return [max(map(len, banks)) for banks in self.parts]
+        return [max(map(len, banks)) for banks in self.parts.values()]
+
+    @property
+    def start(self) -> int:
+        """The first row of all banks that is accessed."""
+        return min(self.addresses) // ROW * ROW
+
+    def from_its_start(self) -> Banks:
+        """The same with addresses from `start` on: accesses that meet alike are equal."""
+        start = self.start
+        return Banks(self.lanes, tuple(x - start for x in self.addresses), self.size)
+
+    @property
+    def conflicts(self) -> int:
+        """The passes that lanes take which meet in a bank."""
+        return sum(self.passes) - len(self.passes)
 
     def worse(self, other: Banks | Rows) -> bool:
         return isinstance(other, Banks) and sum(self.passes) * len(other.passes) > (
@@ -70,12 +87,13 @@ class Banks:
     def html(self) -> str:
         """A row for each pass and a column for each bank; cells name the lanes."""
         rows = []
-        for banks in self.parts:
+        for part, banks in self.parts.items():
             for number in range(max(map(len, banks))):
                 cells = [_bank_cell(bank, number) for bank in banks]
-                rows.append(f"<tr><td>{number + 1}</td>{''.join(cells)}</tr>")
+                name = f"pass {number + 1}" if number else f"{part[0]}–{part[-1]}"
+                rows.append(f"<tr><td>{name}</td>{''.join(cells)}</tr>")
         more = f"<p>and {len(rows) - _MOST} passes more</p>" if len(rows) > _MOST else ""
-        return _table("pass", range(BANKS), rows[:_MOST]) + more
+        return _table("lanes", range(BANKS), rows[:_MOST]) + more
 
 
 def _bank_cell(bank: dict[int, list[int]], number: int) -> str:

@@ -10,6 +10,7 @@ from dtypes import Array
 from emulator.machine.checks.clocks import Aspect, Events, wider
 from emulator.machine.checks.finding import Party
 from emulator.machine.checks.reporter import Reporter
+from emulator.machine.shared.mbarriers import SIZE
 from emulator.machine.shared.place import shown
 from emulator.machine.vector.strand import WARP, Lanes, Strand
 
@@ -169,11 +170,11 @@ class Synchronisation:
         if place not in self.last:
             return "; nobody has ever arrived"
         pc, lane = self.last[place]
-        block, thread = self.watch.wave.coordinates(lane)
-        return (
-            f"; the last arrival was that of block {shown(block)}, thread {shown(thread)} at line "
-            f"{self.watch.place(pc).line}"
-        )
+        wave = self.watch.wave
+        block, thread = wave.coordinates(lane)
+        is_own = SIZE * place // wave.shared_bytes == lane // wave.lanes_per_cta
+        who = f"{'' if is_own else f'block {shown(block)}, '}thread {shown(thread)}"
+        return f"; the last arrival was that of {who} at line {self.watch.place(pc).line}"
 
     def tell_copy(self, place: int) -> int:
         """A copy that signals an mbarrier is issued; the column that it is known by."""

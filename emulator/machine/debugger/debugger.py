@@ -207,6 +207,11 @@ class Debugger:
             def show(words: Any) -> str:
                 return text_of(words[focus.lane] or 0, type_)
         else:
+            held = {name: place for name, _, place in self.look.variables().rows}
+            if held.get(text, "").startswith("%"):
+                raise OperandError(
+                    f"{text} is in {held[text]} at this statement: watch {held[text]}"
+                )
             spot = self.look.spot(text)
             count = size or 4
             self.look.bytes_at(spot, count)

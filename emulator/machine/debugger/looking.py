@@ -82,7 +82,9 @@ class Looking:
     def block(self) -> Block:
         found = next((x for x in self.blocks if x.number == self.focus.block), None)
         if found is None:
-            there = listing([shown(x.index) for x in self.blocks], 8) or "none"
+            there = listing([shown(x.index) for x in self.blocks], 8)
+            if not there:
+                raise OperandError("the launch is over: run starts it again, or go back")
             raise OperandError(
                 f"block {self.focus.block} is not running; blocks that run are {there}"
             )
@@ -158,10 +160,12 @@ class Looking:
             word, own = self.word(thread, place)
             same = type_ in TYPES and TYPES[type_].size == TYPES[own].size
             return value_of(word, type_ if same else own)
-        parameters = self.launch.function.parameters
-        known = {p.name: p for p in parameters}
-        chosen = [known[name]] if name in known else [
-            p for p in parameters if p.name.endswith("_" + name)
+        named = self.launch.kernel.bound.function.parameters
+        known = {p.name: p for p in named}
+        # Names of the source and, behind them, those of the PTX.
+        either = {p.name: p for p in self.launch.function.parameters} | known
+        chosen = [either[name]] if name in either else [
+            p for p in self.launch.function.parameters if p.name.endswith("_" + name)
         ]  # fmt: skip
         if len(chosen) != 1:
             raise OperandError(
@@ -329,7 +333,7 @@ class Looking:
     def arguments(self) -> Shown:
         """The parameters of the kernel."""
         rows, raw = [], self.parameter_bytes()
-        for p in self.launch.function.parameters:
+        for p in self.launch.kernel.bound.function.parameters:
             held = raw[p.offset : p.offset + p.bytes]
             number = int.from_bytes(held, "little")
             scalar = p.count == 1 and p.type in TYPES

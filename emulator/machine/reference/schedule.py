@@ -25,7 +25,7 @@ from emulator.machine.reference.thread import (
     Together,
     Warp,
 )
-from emulator.machine.report import KernelError, failure_of
+from emulator.machine.report import failure_of
 from emulator.machine.shared.failure import Failure, over_limit
 from emulator.ptx.program import Statement
 
@@ -267,5 +267,5 @@ def placed(error: Exception, threads: Sequence[Thread], statement: Statement) ->
     if failure is None:
         return error
     chosen = threads if failure.index is None else threads[failure.index : failure.index + 1]
-    place = threads[0].run.launch.place_of(statement)
-    return KernelError.at(failure, place, ((x.block.index, x.coordinates) for x in chosen))
+    launch = threads[0].run.launch
+    return launch.failed(failure, statement, ((x.block.index, x.coordinates) for x in chosen))

@@ -10,9 +10,7 @@ from emulator.machine.reference.thread import WARP, Cluster, State, Thread
 from emulator.machine.shared.barriers import arrival_text
 from emulator.machine.shared.failure import Failure
 from emulator.machine.shared.mbarriers import SIZE
-
-#: rows of the table
-_ROWS = 12
+from emulator.machine.shared.waiting import Waiter, ended_text, table
 
 
 def deadlock(clusters: Sequence[Cluster]) -> Exception:
@@ -23,9 +21,7 @@ def deadlock(clusters: Sequence[Cluster]) -> Exception:
             if thread.state is not State.ENDED:
                 key = thread.block.index, thread.warp.number, thread.pc, thread.state
                 groups.setdefault(key, []).append(thread)
-    rows = [f"  {_row(threads)}" for threads in groups.values()]
-    if len(rows) > _ROWS:
-        rows[_ROWS:] = [f"  and {len(rows) - _ROWS} more like these"]
+    rows = table(_waiter(threads) for threads in groups.values())
     reason = "\n".join(["no thread can ever go on:", *rows])
     first = next(iter(groups.values()))
     statement = first[0].run.program.statements[pc_of(first[0])]
@@ -38,14 +34,11 @@ def pc_of(thread: Thread) -> int:
     return thread.pc - 1 if after else thread.pc
 
 
-def _row(threads: Sequence[Thread]) -> str:
+def _waiter(threads: Sequence[Thread]) -> Waiter:
     """Threads of one warp that wait for the same."""
     first = threads[0]
     place = first.run.launch.place_of(first.run.program.statements[pc_of(first)])
-    source = f", {place.source[0]}" if place.source else ""
-    count = f"{len(threads)} thread{'s' * (len(threads) > 1)}"
-    who = f"block {first.block.index}, warp {first.warp.number} ({count}, {first.index} to "
-    return f"{who}{threads[-1].index}) at line {place.line}{source}: {what_for(threads)}"
+    return Waiter(first.block.index, [t.index for t in threads], place, what_for(threads))
 
 
 def what_for(threads: Sequence[Thread]) -> str:
@@ -87,4 +80,5 @@ def _mbarrier(thread: Thread) -> str:
     words, place = words_of(thread, wait.barrier)
     name = thread.run.launch.shared_name(place * SIZE, SIZE)
     ledger, _ = ledger_of(thread, wait.barrier)
-    return f"mbarrier {name}, {wait.test.lacking(int(words[place]), ledger[place], wait.given)}"
+    text = f"mbarrier {name}, {wait.test.lacking(int(words[place]), ledger[place], wait.given)}"
+    return text + ended_text([warp.number for warp in thread.block.warps if not warp.alive])

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from emulator.machine.options import Order
-from emulator.machine.report import KernelError, failure_of
+from emulator.machine.report import failure_of
 from emulator.machine.shared.failure import Failure, over_limit
 from emulator.machine.vector import control, waiting
 from emulator.machine.vector.barriers import Barriers
@@ -356,5 +356,4 @@ class Grid:
             return error
         groups = strand.lanes // (WARP if failure.index is None else failure.concerns)
         named = strand.lanes[groups == groups[failure.index or 0]].tolist()
-        place = self.launch.place_of(statement)
-        return KernelError.at(failure, place, map(strand.wave.coordinates, named))
+        return self.launch.failed(failure, statement, map(strand.wave.coordinates, named))

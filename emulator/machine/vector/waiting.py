@@ -10,15 +10,14 @@ import numpy as np
 from emulator.machine.shared.barriers import arrival_text
 from emulator.machine.shared.failure import Failure
 from emulator.machine.shared.mbarriers import SIZE
-from emulator.machine.shared.place import spans
+from emulator.machine.shared.place import shown, spans
+from emulator.machine.shared.waiting import Waiter, ended_text, table, threads_text
 from emulator.machine.vector import mbarriers
 from emulator.machine.vector.strand import WARP, Lanes, State, Strand
 
 if TYPE_CHECKING:
     from emulator.machine.vector.wave import Wave
 
-#: rows of the table of a deadlock
-_ROWS = 12
 #: rows among which a circle is looked for
 _MOST_ROWS = 64
 
@@ -34,12 +33,10 @@ def resume(wave: Wave) -> bool:
 def deadlock(waves: list[Wave]) -> Exception:
     """The error that says who waits where, and for what."""
     rows = [row for wave in waves for row in _rows(wave)]
-    shown = [f"  {_text(row)}" for row in rows[:_ROWS]]
-    if len(rows) > _ROWS:
-        shown.append(f"  and {len(rows) - _ROWS} more like these")
+    lines = table(map(_waiter, rows))
     if circle := _circle(rows[:_MOST_ROWS]):
-        shown.append("  " + ", which waits for ".join(f"{_who(row)}" for row in circle))
-    reason = "\n".join(["no thread can ever go on:", *shown])
+        lines.append("  " + ", which waits for ".join(f"{_who(row)}" for row in circle))
+    reason = "\n".join(["no thread can ever go on:", *lines])
     first = min((*waves[0].waiting, *waves[0].ready), key=lambda s: int(s.lanes[0]))
     statement = first.wave.grid.program.statements[_place(first)]
     placed: Exception = first.wave.grid.placed(Failure("deadlock", reason), first, statement)
@@ -70,16 +67,17 @@ def _rows(wave: Wave) -> Iterator[_Row]:
             yield _Row(wave, strand, block, strand.lanes[rows == block])
 
 
-def _text(row: _Row) -> str:
+def _waiter(row: _Row) -> Waiter:
     grid = row.wave.grid
     place = grid.launch.place_of(grid.program.statements[_place(row.strand)])
-    source = f", {place.source[0]}" if place.source else ""
-    return f"{_who(row)} at line {place.line}{source}: {_WHAT[row.strand.state](*row)}"
+    block, _ = row.wave.coordinates(int(row.lanes[0]))
+    threads = (row.lanes % row.wave.lanes_per_cta).tolist()
+    return Waiter(block, threads, place, _WHAT[row.strand.state](*row))
 
 
 def _who(row: _Row) -> str:
-    coordinates, _ = row.wave.coordinates(int(row.lanes[0]))
-    return f"block ({', '.join(map(str, coordinates))}), {_warps(row.wave, row.lanes)}"
+    block, threads, *_ = _waiter(row)
+    return f"block {shown(block)}, {threads_text(threads)}"
 
 
 # --- who waits for whom ---------------------------------------------------------------------------
@@ -136,16 +134,6 @@ def _needed(row: _Row) -> Lanes:
     return np.zeros(0, np.int64)
 
 
-def _warps(wave: Wave, lanes: Lanes) -> str:
-    """Threads of one block, in words."""
-    inside = lanes % wave.lanes_per_cta
-    warps = np.unique(inside // WARP)
-    if len(warps) == 1:
-        low, high = int(inside[0]), int(inside[-1])
-        return f"warp {warps[0]} ({len(inside)} threads, {low} to {high})"
-    return f"warps {spans(warps)} ({len(inside)} threads)"
-
-
 def _barrier(wave: Wave, strand: Strand, block: int, lanes: Lanes) -> str:
     number, barriers = strand.wait.barrier, wave.barriers
     arrived, wanted = barriers.arrived[block, number], barriers.expected[block, number]
@@ -180,6 +168,8 @@ def _mbarrier(wave: Wave, strand: Strand, block: int, lanes: Lanes) -> str:
     where = name if row == block else f"{name} of block {wave.ctas[row]}"
     word, history = int(mbarriers.words_of(wave)[place]), int(wave.ledger[place])
     text = f"mbarrier {where}, {wait.test.lacking(word, history, given)}"
+    here = wave.alive[block * wave.lanes_per_cta :][: wave.lanes_per_cta]
+    text += ended_text(np.flatnonzero(~here.reshape(-1, WARP).any(-1)).tolist())
     return text + ("" if wave.watch is None else wave.watch.sync.last_arrival(place))
 
 

@@ -23,8 +23,14 @@ _SHORT = {
     "d": "delete", "u": "until", "q": "quit", "h": "help", "rc": "reverse-continue",
     "rs": "reverse-step", "rsi": "reverse-stepi", "rn": "reverse-next", "rni": "reverse-nexti",
     "fin": "finish", "tb": "tbreak", "f": "focus", "cuda": "focus", "advance": "until",
-    "disas": "disassemble", "exit": "quit", "dis": "disable",
+    "disas": "disassemble", "exit": "quit", "dis": "disable", "frame": "backtrace",
 }  # fmt: skip
+#: focus without its name: thread 37, lane 5
+_PARTS = ("block", "warp", "lane", "thread")
+#: what info calls otherwise than gdb, or by a letter that several names begin with
+_INFO_SHORT = {"b": "breakpoints", "r": "registers", "threads": "lanes"}
+#: characters of the longest use of a command that the list of commands shows
+_USAGE = 34
 _INFO = ("args", "barriers", "blocks", "breakpoints", "convergence", "lanes", "locals", "mbarriers",
          "pending", "printed", "registers", "warps")  # fmt: skip
 #: x's letters of size -> bits, and of format -> the first letter of a type
@@ -90,6 +96,8 @@ class Terminal(cmd.Cmd):
         if not match:
             return line
         word, rest = match[1], line[match.end() :]
+        if word in _PARTS:
+            return f"focus {line.strip()}"
         names = [x[3:].replace("_", "-") for x in self.get_names() if x.startswith("do_")]
         known = sorted({*names, *_SHORT} - {"EOF", "EMPTY"})
         if word == "EOF":
@@ -126,7 +134,8 @@ class Terminal(cmd.Cmd):
         for name in self.completenames(""):
             text = " ".join((getattr(self, "do_" + name.replace("-", "_")).__doc__ or "").split())
             usage, _, line = text.partition(": ")
-            rows.append((usage, line.partition(". ")[0]))
+            short = usage if len(usage) <= _USAGE else f"{usage.partition(' ')[0]} …"
+            rows.append((short, line.partition(". ")[0].rstrip(".")))
         self.say(Shown("", (), rows))
 
     # --- running ---
@@ -301,9 +310,9 @@ class Terminal(cmd.Cmd):
         if name == "cuda":  # as cuda-gdb has it
             name, *rest = rest or [""]
         found = [x for x in _INFO if x.startswith(name)] if name else []
-        if len(found) != 1 and name not in ("b", "r"):
+        if len(found) != 1 and name not in _INFO_SHORT:
             raise OperandError(f"info takes {listing(_INFO)}; got {quoted(words)}")
-        chosen = {"b": "breakpoints", "r": "registers"}.get(name) or found[0]
+        chosen = _INFO_SHORT.get(name) or found[0]
         self.say(getattr(self, f"_info_{chosen}")(rest))
 
     def _info_registers(self, rest: list[str]) -> Shown:

@@ -16,6 +16,7 @@ from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from dtypes import FORMATS, Array, array_from_codes, array_type, decode_values
@@ -41,8 +42,9 @@ Search = Callable[..., FaultReport]
 Stores = Mapping[tuple[Index, int], Sequence[tuple[int, bytes]]]
 #: cosine between two matrices from which on one is taken for the product that the other is, too
 _ALIKE = 0.98
-#: of the sum of absolute products: as much may lie between two right results
-_ROUNDING = 2.0**-9
+#: of the sum of absolute products: as much may lie between two right sums in floating point. The
+#: coarsest accumulator, Hopper's for fp8, cuts 13 bits below the largest term: this is 16 cuts.
+_OF_SUMS = 16 * 2.0**-13
 #: tiles of one kind that are searched until one is explained
 _LOOKS = 3
 #: elements of a tile that must be found in C before their places are fitted
@@ -69,9 +71,21 @@ class Meant:
         want = _numbers(self.expected)
         with np.errstate(all="ignore"):
             sums = np.abs(_numbers(self.a)) @ np.abs(_numbers(self.b))
-            apart = np.abs(_numbers(self.stored) - want)
-        wrong: Array = ~(apart <= _ROUNDING * np.maximum(sums, np.abs(want)))
+            stored = _numbers(self.stored)
+            rounded = (_unit(self.stored) + _unit(self.expected)) / 2
+            allowed = rounded * np.maximum(np.abs(stored), np.abs(want))
+            if _unit(self.stored):
+                allowed += _OF_SUMS * sums
+            wrong: Array = ~(np.abs(stored - want) <= allowed)
         return wrong
+
+
+def _unit(array: Array) -> float:
+    """The distance from 1 to the next number of the array's type; 0 for integers."""
+    try:
+        return float(ml_dtypes.finfo(array.dtype).eps)  # type: ignore[no-untyped-call]
+    except ValueError:
+        return 0.0
 
 
 def _numbers(array: Array) -> Array:

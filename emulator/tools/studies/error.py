@@ -95,6 +95,9 @@ class ErrorStudy(Report):
             yield f"{MEASURES[name]}:"
             for table in in_width(*self._table(name), WIDTH):
                 yield from render(table.header, table.rows)
+        yield from self._notes()
+
+    def _notes(self) -> Iterator[str]:
         yield from self.data["libraries"]
         if self.data["not_available"]:
             yield f"not available on {', '.join(self.data['not_available'])}"
@@ -123,9 +126,13 @@ class ErrorStudy(Report):
         return ["k", *series], [[str(k), *(f"{x[k]:.3g}" for x in series.values())] for k in ks]
 
     def table(self, style: Literal["markdown", "latex"] = "markdown") -> str:
-        """The measure over k, as a table for a paper or a page."""
+        """The measure over k, as a table for a paper or a page, with its caption and notes: in
+        Markdown a paragraph, in LaTeX comments."""
         header, rows = self._table(self.measure)
-        return "\n".join(render(header, rows, style))
+        caption = [f"{self.title}: {MEASURES[self.measure]}.", f"{self.data['about']}."]
+        caption += [f"{note[0].upper()}{note[1:]}." for note in self._notes()]
+        above = ["% " * (style == "latex") + line for line in caption]
+        return "\n".join([*above, *([""] * (style == "markdown")), *render(header, rows, style)])
 
     def csv(self) -> str:
         """All cells and measures as comma-separated values, with a header."""

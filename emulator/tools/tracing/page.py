@@ -65,12 +65,13 @@ class Trace(Report):
     def data(self) -> dict[str, Any]:
         recorder = self.recorder
         executed = Counter(pc for warp in recorder.warps.values() for pc in warp.pcs)
+        blocks = {number: warp.block for (number, _), warp in recorder.warps.items()}
         return {
             "kinds": list(KINDS), "registers": recorder.registers, "tiles": recorder.tiles,
             "pictures": recorder.pictures,
             "warps": [warp.data for _, warp in sorted(recorder.warps.items())],
             "mbarriers": [
-                {"block": block, "name": name, "changes": changes}
+                {"block": blocks[block], "name": name, "changes": changes}
                 for (block, _), (name, changes) in sorted(recorder.mbarriers.items())
             ],
             "statements": [self._statement(x.pc) for x in self.locations.program.statements],

@@ -11,6 +11,7 @@ from base64 import b64encode
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from html import escape
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,7 +24,7 @@ from emulator.isa.movement import ROW_BYTES, Movement
 from emulator.isa.ordinary.instruction import OrdinaryInstruction
 from emulator.layout.descriptor import Descriptor
 from emulator.layout.tile import TileShape
-from emulator.machine.checks.banks import Rows, rows_of
+from emulator.machine.checks.banks import ROW, Banks, Rows, rows_of
 from emulator.machine.debugger.player import Initialised
 from emulator.machine.reference.fragments import Fetch
 from emulator.machine.reference.issuer import Issuer, combination, readers
@@ -57,7 +58,7 @@ _KINDS: tuple[tuple[str, frozenset[str]], ...] = (
 #: elements of all tiles that a page holds
 _MOST_ELEMENTS = 1 << 20
 #: in place of the address of a lane that accesses nothing
-_NOWHERE = 0xFFFFFFFF
+_TILE = f"rows of {ROW} bytes of shared memory"
 KINDS = ("matrix", *(name for name, _ in _KINDS), "other")
 
 
@@ -94,10 +95,8 @@ class WarpTrace:
     waits: dict[int, str] = field(default_factory=dict)
     #: statement -> operand -> number of the tile
     tiles: dict[int, dict[str, int]] = field(default_factory=dict)
-    #: statement -> addresses of the lanes in shared memory, and bytes of each access
-    shared: dict[int, tuple[str, int]] = field(default_factory=dict)
-    #: statement -> pictures of how its tiles lie in shared memory
-    pictures: dict[int, list[int]] = field(default_factory=dict)
+    #: statement -> titles and numbers of the pictures of what it accesses in shared memory
+    pictures: dict[int, list[tuple[str, int]]] = field(default_factory=dict)
     #: kind of group, first and last time, statements
     groups: list[tuple[str, int, int, int]] = field(default_factory=list)
     clock: int = 0
@@ -106,7 +105,7 @@ class WarpTrace:
     @property
     def data(self) -> dict[str, Any]:
         names = (
-            "block", "number", "times", "pcs", "lanes", "written", "waits", "tiles", "shared",
+            "block", "number", "times", "pcs", "lanes", "written", "waits", "tiles",
             "pictures", "groups",
         )  # fmt: skip
         return {name: getattr(self, name) for name in names}
@@ -124,9 +123,9 @@ class TraceRecorder:
         self.tiles: list[dict[str, Any]] = []
         #: of all tiles
         self.elements = 0
-        #: HTML of how tiles lie in shared memory
+        #: HTML of how tiles lie in shared memory, and of the banks that lanes meet in
         self.pictures: list[str] = []
-        self._known_rows: dict[Rows, int] = {}
+        self._drawn: dict[Rows | Banks, int] = {}
         self._known_tiles: dict[bytes, int] = {}
         #: block, place -> name and changes: time, phases that are over, arrivals and bytes missing
         self.mbarriers: dict[tuple[int, int], tuple[str, list[tuple[int, int, int, int]]]] = {}
@@ -272,7 +271,7 @@ class TraceRecorder:
         threads: Sequence[Thread],
     ) -> None:  # fmt: skip
         """The matrices of a product, and addresses in shared memory."""
-        ins, number = statement.instruction, len(trace.times) - 1
+        ins = statement.instruction
         if isinstance(ins, MatrixInstruction):
             if not ins.is_sparse and (peers := together(threads, ins.lanes, statement)):
                 self._multiplied(trace, peers, statement, ins)
@@ -291,10 +290,10 @@ class TraceRecorder:
         find = self._readers[statement]
         found = [(t.lane, *find(t)) for t in executing if t.lane < rows]
         if found and all(x[1] in ("shared", "cluster") for x in found):
-            words = [_NOWHERE] * 32
-            for lane, _, address in found:
-                words[lane] = address & (1 << RANK_BITS) - 1
-            trace.shared[number] = packed(words, 32), _access_bytes(statement)
+            size, places = _access_bytes(statement), [x[2] & (1 << RANK_BITS) - 1 for x in found]
+            banks = Banks(tuple(x[0] for x in found), tuple(places), size)
+            title = f"shared memory from {banks.start:#x}: {size} bytes a lane, lanes over banks"
+            self._draw(trace, title, banks.from_its_start())
 
     def _boxed(self, trace: WarpTrace, thread: Thread, statement: Statement) -> None:
         """How the box of a tensor copy lies in shared memory."""
@@ -314,15 +313,15 @@ class TraceRecorder:
             swizzle = found.tensor_map.swizzle
             where = ", ".join(map(str, found.coordinates))
             name = f"box at ({where}), swizzle {swizzle}"
-            self._lies(trace, Rows(name, tuple(map(tuple, runs.tolist()))))
+            self._draw(trace, _TILE, Rows(name, tuple(map(tuple, runs.tolist()))))
 
-    def _lies(self, trace: WarpTrace, rows: Rows) -> None:
-        """Keeps the picture of a tile in shared memory."""
-        if rows not in self._known_rows:
-            self._known_rows[rows] = len(self.pictures)
-            self.pictures.append(rows.html())
+    def _draw(self, trace: WarpTrace, title: str, drawn: Rows | Banks) -> None:
+        """Keeps the picture of a tile in shared memory, or of an access."""
+        if drawn not in self._drawn:
+            self._drawn[drawn] = len(self.pictures)
+            self.pictures.append(f"{drawn.html()}<pre>{escape(drawn.summary)}</pre>")
         number = len(trace.times) - 1
-        trace.pictures.setdefault(number, []).append(self._known_rows[rows])
+        trace.pictures.setdefault(number, []).append((title, self._drawn[drawn]))
 
     def _multiplied(
         self, trace: WarpTrace, threads: Sequence[Thread], statement: Statement,
@@ -345,7 +344,7 @@ class TraceRecorder:
                     width = where.place.width
                     shape = TileShape(where.rows, where.k * min(8, width) // 8,
                                       max(1, width // 8), where.major)  # fmt: skip
-                    self._lies(trace, rows_of(name, Descriptor.decode(int(words)), shape))
+                    self._draw(trace, _TILE, rows_of(name, Descriptor.decode(int(words)), shape))
             elif name in fetch.vectors and name != "d":
                 tiles[name] = self._gathered(ins, name, words)
         frames = [t.frames[-1] for t in threads]

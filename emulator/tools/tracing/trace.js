@@ -2,10 +2,21 @@
 const facts = JSON.parse(document.getElementById("facts").textContent);
 const $ = (name) => document.getElementById(name);
 const { warps, mbarriers, statements, registers, files } = facts;
-const ROW = 20, TOP = 18, LABEL = 112;
+const ROW = 20, TOP = 18;
 const ends = warps.map((w) => (w.times.length ? w.times[w.times.length - 1] + 1 : 0));
 const total = Math.max(1, ...ends, ...warps.flatMap((w) => w.groups.map((g) => g[2])));
 let scale = Math.min(24, Math.max(1, 2000 / total)), chosen = null, lane = 0;
+
+const FONT = "11px ui-monospace, Menlo, Consolas, monospace";
+const labels = [...warps.map((w) => `${w.block} warp ${w.number}`),
+  ...mbarriers.map((m) => `${m.block} ${m.name}`)];
+let LABEL = 0; // pixels of the longest label, at most two fifths of the timeline
+function measure() {
+  const g = $("canvas").getContext("2d");
+  g.font = FONT;
+  const wide = Math.max(...labels.map((x) => g.measureText(x).width));
+  LABEL = Math.min(Math.ceil(wide) + 12, Math.floor($("scroll").clientWidth * 0.4));
+}
 
 // --- words of lanes ---
 
@@ -96,8 +107,10 @@ const first = (list, x) => { // index of the first entry that is not below x
 };
 function draw() {
   const box = $("scroll"), canvas = $("canvas"), ratio = devicePixelRatio || 1;
+  measure();
+  const full = TOP + ROW * labels.length + 8;
+  $("time").style.height = full + 18 + "px"; // with the scroll bar; the style has the most
   const width = box.clientWidth, height = Math.max(box.clientHeight - 1, 40);
-  const full = TOP + ROW * (warps.length + mbarriers.length) + 8;
   $("wide").style.width = LABEL + total * scale + 40 + "px";
   $("wide").style.height = Math.max(full, height) + "px";
   canvas.width = width * ratio; canvas.height = height * ratio;
@@ -107,7 +120,7 @@ function draw() {
   const colours = facts.kinds.map((_, i) => css("--k" + i));
   const x = (t) => LABEL + t * scale - left, y = (row) => TOP + row * ROW - up;
   g.scale(ratio, ratio);
-  g.font = "11px ui-monospace, Menlo, Consolas, monospace";
+  g.font = FONT;
   g.textBaseline = "middle";
   const from = left / scale, to = (left + width) / scale;
   warps.forEach((w, row) => {
@@ -156,9 +169,13 @@ function draw() {
   }
   g.fillStyle = css("--back"); g.fillRect(0, 0, LABEL, height); g.fillRect(0, 0, width, TOP);
   g.fillStyle = ink;
-  const named = (text, row) => { const top = y(row); if (top > TOP - ROW && top < height) g.fillText(text, 6, top + ROW / 2, LABEL - 10); };
-  warps.forEach((w, i) => named(`${w.block} warp ${w.number}`, i));
-  mbarriers.forEach((m, i) => named(m.name + (warps.some((w) => w.block !== warps[0].block) ? ` of ${m.block}` : ""), warps.length + i));
+  labels.forEach((text, row) => {
+    const top = y(row);
+    if (top <= TOP - ROW || top >= height) return;
+    g.save(); g.beginPath(); g.rect(0, top, LABEL - 4, ROW); g.clip();
+    g.fillText(text, 6, top + ROW / 2);
+    g.restore();
+  });
   const step = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000].find((n) => n * scale > 60) || 10000;
   g.fillStyle = soft;
   for (let t = Math.ceil(from / step) * step; t <= to; t += step) if (x(t) > LABEL) g.fillText(t, x(t), TOP / 2);
@@ -191,37 +208,6 @@ function tableOf(parent, head) {
   if (head) { const row = element("tr", undefined, table); head.forEach((x) => element("th", x, row)); }
   return table;
 }
-function banks(parent, [words, size]) {
-  const given = unpack(words, 32).map(Number), per = Math.max(1, size / 4), lanesAtOnce = 32 / per;
-  element("h2", `shared memory: ${size} byte${size > 1 ? "s" : ""} a lane, lanes over banks`, parent);
-  let passes = 0, least = 0;
-  const table = tableOf(parent, ["lanes", ...Array.from({ length: 32 }, (_, i) => String(i))]);
-  table.className = "banks";
-  for (let start = 0; start < 32; start += lanesAtOnce) {
-    const hits = Array.from({ length: 32 }, () => new Map()); // bank -> word -> lanes
-    for (let l = start; l < Math.min(32, start + lanesAtOnce); l++) {
-      if (given[l] === undefined || given[l] === 0xffffffff) continue;
-      for (let k = 0; k < per; k++) {
-        const word = Math.floor(given[l] / 4) + k, bank = hits[word % 32];
-        bank.set(word, [...(bank.get(word) || []), l]);
-      }
-    }
-    const need = Math.max(...hits.map((x) => x.size));
-    if (!need) continue;
-    passes += need; least += 1;
-    for (let pass = 0; pass < need; pass++) {
-      const row = element("tr", undefined, table);
-      element("td", pass ? `pass ${pass + 1}` : `${start}–${start + lanesAtOnce - 1}`, row);
-      hits.forEach((bank) => {
-        const entry = [...bank.entries()][pass];
-        const cell = element("td", entry ? entry[1].slice(0, 2).join(",") + (entry[1].length > 2 ? "…" : "") : "", row,
-          entry ? (bank.size > 1 ? "conflict" : "hit") : "");
-        if (entry) cell.title = `lanes ${entry[1].join(", ")}: word at 0x${(entry[0] * 4).toString(16)}`;
-      });
-    }
-  }
-  element("pre", `${passes} pass${passes > 1 ? "es" : ""}, ${least} without conflicts`, parent);
-}
 function choose(warp, index, keep) {
   chosen = { warp, index };
   const w = warps[warp], statement = statements[w.pcs[index]], moment = $("moment");
@@ -232,9 +218,8 @@ function choose(warp, index, keep) {
     if (text) element("pre", text, moment, "finding");
   }
   if (w.waits[index]) element("pre", `then waits: ${w.waits[index]}`, moment);
-  if (w.shared[index]) banks(moment, w.shared[index]);
-  for (const number of w.pictures[index] || []) {
-    element("h2", "rows of 128 bytes of shared memory", moment);
+  for (const [title, number] of w.pictures[index] || []) {
+    element("h2", title, moment);
     element("div", undefined, moment, "wide").innerHTML = facts.pictures[number];
   }
   for (const [name, number] of Object.entries(w.tiles[index] || {})) {
