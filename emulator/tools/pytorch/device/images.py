@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from emulator.matrices.library.recorded import RECORDED_ON, Evidence
 from emulator.targets import Chip
+from emulator.tools.pytorch.device.family import Answer, Request, on_chip
 from emulator.tools.pytorch.device.kernel import find_kernel
 from emulator.tools.pytorch.device.pointwise import canonical
 
-EVIDENCE = "PyTorch's kernel for it, in its order"
+_WHY = "PyTorch's kernel for it, in its order"
 _FLOATS = (torch.float32, torch.float16, torch.bfloat16)
 _THREADS = 128
 #: rows of indices that a block of the gradient of embeddings takes at a time, and the number of
@@ -31,18 +31,14 @@ class Images:
     def __init__(self, chip: Chip) -> None:
         self.chip = chip
 
-    @property
-    def evidence(self) -> Evidence:
-        return "recorded" if self.chip.name == RECORDED_ON else "modelled"
-
-    def run(self, function: Any, args: Sequence[Any], kwargs: Any) -> Any:
-        """The result of an operator; None where it is not known here."""
-        rule = _RULES.get(function)
-        if rule is None or args[0].dtype not in _FLOATS:
+    def __call__(self, request: Request) -> Answer | None:
+        rule = _RULES.get(request.function)
+        if rule is None or request.args[0].dtype not in _FLOATS:
             return None
         if find_kernel(self.chip.target.name, "interpolation", "bilinear") is None:
             return None
-        return rule(self.chip, *args, **kwargs)
+        made = rule(self.chip, *request.args, **request.kwargs)
+        return None if made is None else Answer(made, _WHY, on_chip(self.chip, "recorded"))
 
 
 def _scale(given: int, made: int, corners: bool, factor: float | None) -> np.float32:
