@@ -15,8 +15,9 @@ import torch
 from emulator.targets import Chip
 from emulator.tools.pytorch.device.family import Answer, Request, on_chip
 from emulator.tools.pytorch.device.kernel import find_kernel
+from emulator.tools.pytorch.device.native import take_turns
 from emulator.tools.pytorch.device.pointwise import canonical
-from emulator.tools.pytorch.device.reduce import Steps, take_all
+from emulator.tools.pytorch.device.reduce import Steps
 from emulator.tools.pytorch.device.reductions import Magnitudes, Squares
 from emulator.tools.pytorch.device.softmax import in_turns, sums_of_block
 
@@ -110,7 +111,7 @@ def _total(steps: Steps, x: torch.Tensor) -> Any:
     blocks = []
     for at in range(0, count, _CHUNK):
         state = steps.start((1, _BLOCK * _VECTOR))
-        take_all(steps, state, values[:, at : at + _CHUNK])
+        take_turns(steps, state, values[:, at : at + _CHUNK])
         (held,) = state
         lists = held.reshape(_BLOCK, _VECTOR) if loads else held.reshape(_VECTOR, _BLOCK).T
         blocks.append(sums_of_block(in_turns(lists, 1).T)[0])

@@ -18,7 +18,7 @@ from emulator.arith.fast.threads import in_parts
 from emulator.machine.module import Kernel
 from emulator.targets import Chip
 from emulator.tools.pytorch.device.family import Answer, Request, call_on_cpu, on_chip
-from emulator.tools.pytorch.device.kernel import find_kernel, launch
+from emulator.tools.pytorch.device.kernel import compute_alone, find_kernel, launch
 from emulator.tools.pytorch.exact import why_exact
 from emulator.tools.pytorch.operations import ON_CPU
 
@@ -355,11 +355,14 @@ def run_kernel(
     kernel = kernel_of(target, name)
     assert kernel is not None
     count = math.prod(out.shape)
-    padded = [*operands, *[0] * (3 - len(operands))]
-    rest = [np.float32(x) for x in [*numbers, *[0.0] * (3 - len(numbers))]]
+    words = [np.float32(x) for x in [*numbers, *[0.0] * (3 - len(numbers))]]
+    rest = [*words, np.uint32(_TYPES[dtype][0])]
+    missing = 3 - len(operands)
+    if compute_alone(kernel, [*operands, *[None] * (missing + 3), *rest], out):
+        return
     blocks = min(-(-count // _THREADS), _BLOCKS)
     share = -(-count // (blocks * _THREADS)) * _WARP
-    launch(kernel, blocks, _THREADS, [*padded, out, count, share, *rest, _TYPES[dtype][0]])
+    launch(kernel, blocks, _THREADS, [*operands, *[0] * missing, out, count, share, *rest])
 
 
 def kernel_of(target: str, name: str) -> Kernel | None:
