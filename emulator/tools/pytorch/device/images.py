@@ -22,6 +22,9 @@ _THREADS = 128
 #: rows of indices that a block of the gradient of embeddings takes at a time, and the number of
 #: indices from which PyTorch sorts them, in no order that can be told
 _ROWS, _SORTED = 32, 3073
+#: mode and padding of samples of a grid whose coordinates PyTorch's kernel fuses with what is
+#: computed of them where corners are aligned, which is not known exactly: bilinear, and zeros
+_FUSED = 0, 0
 _aten = torch.ops.aten
 
 
@@ -75,6 +78,24 @@ def _interpolated(kernel: str) -> Any:
     return rule
 
 
+def _grid_sample(chip: Chip, image: Any, grid: Any, mode: int, padding: int, corners: bool) -> Any:
+    if grid.dtype != image.dtype or not image.numel() or not grid.numel():
+        return None
+    if corners and (mode, padding) == _FUSED:
+        return None
+    count, channels, height, width = image.shape
+    rows, columns = grid.shape[1:3]
+    made = torch.empty(count, channels, rows, columns)
+    found = find_kernel(chip.target.name, "interpolation", "grid_sample")
+    assert found is not None
+    found.launch(
+        -(-made.numel() // _THREADS), _THREADS,
+        [image.float().contiguous(), grid.float().contiguous(), made, made.numel(), channels,
+         height, width, rows, columns, mode, padding, int(corners)],
+    )  # fmt: skip
+    return canonical(made.to(image.dtype))
+
+
 def _embedding_gradient(
     chip: Chip, gradient: Any, indices: Any, count: int, padding: int, by_frequency: bool
 ) -> Any:
@@ -98,5 +119,6 @@ def _embedding_gradient(
 _RULES = {
     _aten.upsample_bilinear2d.default: _interpolated("bilinear"),
     _aten.upsample_bicubic2d.default: _interpolated("bicubic"),
+    _aten.grid_sampler_2d.default: _grid_sample,
     _aten.embedding_dense_backward.default: _embedding_gradient,
 }

@@ -25,6 +25,7 @@ from emulator.tools.pytorch.device.optimisers import Optimisers
 from emulator.tools.pytorch.device.ordered import Ordered
 from emulator.tools.pytorch.device.pointwise import Pointwise, copied
 from emulator.tools.pytorch.device.random import Random
+from emulator.tools.pytorch.device.ranges import Ranges
 from emulator.tools.pytorch.exact import why_exact
 from emulator.tools.pytorch.mode import COMPUTED, Products
 from emulator.tools.pytorch.unknown import unknown_kind
@@ -151,7 +152,7 @@ class Operators:
         #: asked in this order; the CPU computes what none of them answers
         self._families: tuple[Family, ...] = (
             Random(chip, generator), self._multiply, Optimisers(chip), Images(chip),
-            Pointwise(chip), Ordered(chip), copied,
+            Pointwise(chip), Ordered(chip), Ranges(chip), copied,
         )  # fmt: skip
 
     def enter(self, stack: ExitStack) -> None:

@@ -11,8 +11,16 @@ import torch
 from dtypes import Array
 from emulator.targets import Chip
 from emulator.tools.pytorch.composites import tensors_in
-from emulator.tools.pytorch.device import channels, differences, losses, norms, reductions
+from emulator.tools.pytorch.device import (
+    arithmetic,
+    channels,
+    differences,
+    losses,
+    norms,
+    reductions,
+)
 from emulator.tools.pytorch.device.arithmetic import rounded
+from emulator.tools.pytorch.device.distances import distances
 from emulator.tools.pytorch.device.family import Answer, Request, on_chip
 from emulator.tools.pytorch.device.pointwise import WHY, canonical, kernel_of
 from emulator.tools.pytorch.device.scans import scan
@@ -63,6 +71,17 @@ def _scan(ufunc: np.ufunc, start: float) -> Callable[..., Any]:
     return run
 
 
+def _log_cumulative_sum(chip: Chip, x: torch.Tensor, dim: int) -> torch.Tensor | None:
+    if not x.dim():
+        return None
+
+    def step(left: Array, right: Array) -> Array:
+        return rounded(arithmetic.function(chip.target, "log_of_sum", left, right), x.dtype)
+
+    made = scan(x.contiguous(), dim % x.dim(), step, -np.inf)
+    return None if made is None else torch.from_numpy(made).to(x.dtype)
+
+
 #: operators of aten, with the arguments of their schema behind the chip
 OPERATORS: dict[str, Callable[..., Any]] = {
     "sum": reductions.sum_, "mean": reductions.mean, "prod": reductions.product,
@@ -78,6 +97,7 @@ OPERATORS: dict[str, Callable[..., Any]] = {
     "_fused_rms_norm_backward": norms.rms_norm_gradient,
     "nll_loss_forward": losses.nll_loss, "nll_loss_backward": losses.nll_loss_gradient,
     **differences.OPERATORS,
+    "_logcumsumexp": _log_cumulative_sum, "_cdist_forward": distances,
     "cumsum": _scan(np.add, 0), "cumprod": _scan(np.multiply, 1),
 }  # fmt: skip
 

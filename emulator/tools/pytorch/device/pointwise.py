@@ -82,7 +82,7 @@ _MOVES = ("maximum", "minimum", "clamp", "hardtanh", "copy", "one")
 class Call(NamedTuple):
     """A kernel, its operands a to c, which are tensors or one number for all, and numbers p to r.
 
-    "" stands for what the CPU computes with the same bits, but for the codes of NaN.
+    Without operands: the CPU computes it with the same bits, but for the codes of NaN.
     """
 
     kernel: str
@@ -145,7 +145,7 @@ def _chosen(
     if kernel == "clamp" and None in (values[1], values[2]):
         return None
     if kernel == "nextafter" and dtype != torch.float32:
-        return Call("", [], [], dtype)
+        return Call(kernel, [], [], dtype)
     if dtype != torch.float32 and kernel in _STEPS:
         kernel += "_rounded"
     if kernel == "pow" and second in _POWERS and numbers[0] is None:
@@ -154,7 +154,7 @@ def _chosen(
         kernel, places, values = _division_by(kernel, values[0], second)
         numbers = [numbers[0], *values[1:]]
     if kernel in _EXACT and _rounds_once(places, values, numbers, dtype):
-        return Call("", [], [], dtype)
+        return Call(kernel, [], [], dtype)
     narrow = torch.float32 if kernel in _UNROUNDED else dtype
     operands = [
         value if number is None else float(torch.tensor(number, dtype=torch.float64).to(narrow))
@@ -197,10 +197,13 @@ class Pointwise:
         call = call_of(request)
         if call is None:
             return None
-        if not call.kernel:
+        if not call.operands:
             like = call_on_cpu(request.function, request.args, request.kwargs)
             canonical(_first(like))
-            return Answer(like, *why_exact(request.name, request.tensors, {}), order=ON_CPU)
+            known = why_exact(call.kernel, request.tensors, {})
+            if call.kernel not in _EXACT:
+                known = WHY, on_chip(self.chip, "recorded")
+            return Answer(like, *known, order=ON_CPU)
         if kernel_of(self.chip.target.name, call.kernel) is None:
             return None
         made = _compute(self.chip.target.name, call)
