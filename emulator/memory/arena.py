@@ -160,6 +160,8 @@ class Arena:
         #: bytes and what they held before; of an allocation the part that needs no keeping
         self._journal: list[tuple[Array, Array]] = []
         self._kept: dict[Allocation, tuple[int, int]] = {}
+        #: whether there is a journal; if not, `roll_back` gives no bytes back
+        self.undoes = True
         self._freed: list[Allocation] = []
         #: the textures that kernels may read, by their handles
         self.textures: dict[int, Texture] = {}
@@ -390,7 +392,7 @@ class Arena:
 
     def note(self, held: Array) -> None:
         """Keeps the bytes of an array, which are about to change."""
-        if held.size:
+        if held.size and self.undoes:
             self._journal.append((held, held.copy()))
 
     def roll_back(self) -> None:

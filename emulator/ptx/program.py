@@ -413,7 +413,7 @@ class Liveness:
 
     def _solve(self) -> None:
         facts = [
-            _effects(x, self._kept | self._results.get(x.pc, 0), self._carries.get(x.pc))
+            reads_and_kills(x, self._kept | self._results.get(x.pc, 0), self._carries.get(x.pc))
             for x in self._statements
         ]
         before, changed = self._before, True
@@ -431,14 +431,16 @@ class Liveness:
                     changed = True
 
 
-def _effects(statement: Statement, kept: int = 0, carry: int | None = None) -> tuple[int, int]:
+def reads_and_kills(
+    statement: Statement, kept: int = 0, carry: int | None = None
+) -> tuple[int, int]:
     """Registers that a statement reads, and those that it writes whatever happens; `kept` are read
     where threads end, or a function returns."""
     reads = kept if "leaves" in statement.effects else 0
     kills = 0
     if statement.expansion:
         for part in statement.expansion:
-            more, also = _effects(part, carry=carry)
+            more, also = reads_and_kills(part, carry=carry)
             reads |= more & ~kills
             kills |= also
         return reads, kills

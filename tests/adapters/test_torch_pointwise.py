@@ -55,8 +55,9 @@ def test_every_row_has_a_kernel_and_every_kernel_a_row():
     }
     assert set(OPERANDS) <= named
     assert {x for x in named if x not in OPERANDS} == {
-        "cube", "div_floor", "div_trunc", "gelu_tanh", "gelu_backward_tanh",
-        "sigmoid_backward_rounded", "tanh_backward_rounded",
+        "copy", "cube", "div_floor_by", "div_trunc", "div_trunc_by", "gelu_tanh",
+        "gelu_backward_tanh", "inverse_square", "log_of_sum", "one", "sigmoid_backward_rounded",
+        "tanh_backward_rounded",
     }  # fmt: skip
 
 

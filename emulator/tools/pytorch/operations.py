@@ -30,6 +30,8 @@ from emulator.matrices.library.rules import EXACT, Rule, find_rule, usual_order
 from emulator.targets import Chip
 from emulator.tools.pytorch.used import UsedProduct
 
+#: the order of what is not computed here
+ON_CPU = "computed by PyTorch on the CPU"
 #: torch's types that a library multiplies -> names of formats
 FORMAT_NAMES = {
     torch.float16: "f16", torch.bfloat16: "bf16", torch.float32: "f32", torch.float64: "f64",
@@ -54,7 +56,7 @@ class Computer:
 
     def note_unknown(
         self, name: str, tensors: list[Any], why: str, evidence: Evidence = "none",
-        order: str = "computed by PyTorch on the CPU",
+        order: str = ON_CPU,
     ) -> None:  # fmt: skip
         """Lists an operation that is no product."""
         types = " ".join(dict.fromkeys(_name(x) for x in tensors))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -9,15 +11,30 @@ import torch
 
 from dtypes import Array
 from emulator.targets import Target
+from emulator.tools.pytorch.device.native import on_rows
 from emulator.tools.pytorch.device.pointwise import run_kernel
 
 #: threads of a warp
 WARP = 32
+#: elements from which machine code is faster than NumPy, and that stay in the cache
+_MANY, _TOGETHER = 1 << 12, 1 << 20
 _SMALLEST = float(np.finfo(np.float32).smallest_normal)
 
 
-def fma(a: Any, b: Any, c: Any) -> Array:
-    """``a * b + c`` with one rounding: the product is exact in f64, and the sum nearly so."""
+def fma(a: Any, b: Any, c: Any) -> Any:
+    """``a * b + c`` with one rounding, of arrays, numbers or words of LLVM."""
+    shape = () if hasattr(a, "fma") else np.broadcast_shapes(*map(np.shape, (a, b, c)))
+    if prod(shape) < _MANY:
+        return _fused(a, b, c)
+    flat = (x if np.size(x) == 1 else np.ascontiguousarray(np.broadcast_to(x, shape)).reshape(-1)
+            for x in (a, b, c))  # fmt: skip
+    return on_rows(_fused, *flat).reshape(shape)
+
+
+def _fused(a: Any, b: Any, c: Any) -> Any:
+    """Of arrays, the product is exact in f64, and the sum nearly so."""
+    if hasattr(a, "fma"):
+        return a.fma(b, c)
     product = np.multiply(a, b, dtype=np.float64)
     total = product + c
     codes = np.asarray(total).view(np.int64)
@@ -65,3 +82,14 @@ def rows_of(x: torch.Tensor, axis: int) -> tuple[Array, torch.Size]:
 def from_rows(values: Array, shape: torch.Size, axis: int) -> torch.Tensor:
     """The contiguous tensor of rows."""
     return torch.from_numpy(values).reshape(shape).movedim(-1, axis).contiguous()
+
+
+def some_rows_at_a_time(
+    x: torch.Tensor, count: int, compute: Callable[[torch.Tensor], tuple[torch.Tensor, ...]]
+) -> tuple[torch.Tensor, ...]:
+    """What `compute` makes of the rows of `count` elements of a contiguous tensor, which is one of
+    each row or as long as it; so many at a time as stay in the cache."""
+    rows = x.reshape(-1, count)
+    together = max(_TOGETHER // count, 1)
+    made = [compute(rows[i : i + together]) for i in range(0, len(rows), together)]
+    return tuple(map(torch.cat, zip(*made, strict=True))) if len(made) > 1 else made[0]

@@ -11,17 +11,20 @@ from typing import Any
 import numpy as np
 import torch
 
-from emulator.matrices.library.recorded import RECORDED_ON, Evidence
 from emulator.targets import Chip
+from emulator.tools.pytorch.device.family import Answer, Request, on_chip
 from emulator.tools.pytorch.device.kernel import find_kernel
 from emulator.tools.pytorch.device.pointwise import canonical
 
-EVIDENCE = "PyTorch's kernel for it, in its order"
+_WHY = "PyTorch's kernel for it, in its order"
 _FLOATS = (torch.float32, torch.float16, torch.bfloat16)
 _THREADS = 128
 #: rows of indices that a block of the gradient of embeddings takes at a time, and the number of
 #: indices from which PyTorch sorts them, in no order that can be told
 _ROWS, _SORTED = 32, 3073
+#: mode and padding of samples of a grid whose coordinates PyTorch's kernel fuses with what is
+#: computed of them where corners are aligned, which is not known exactly: bilinear, and zeros
+_FUSED = 0, 0
 _aten = torch.ops.aten
 
 
@@ -31,18 +34,14 @@ class Images:
     def __init__(self, chip: Chip) -> None:
         self.chip = chip
 
-    @property
-    def evidence(self) -> Evidence:
-        return "recorded" if self.chip.name == RECORDED_ON else "modelled"
-
-    def run(self, function: Any, args: Sequence[Any], kwargs: Any) -> Any:
-        """The result of an operator; None where it is not known here."""
-        rule = _RULES.get(function)
-        if rule is None or args[0].dtype not in _FLOATS:
+    def __call__(self, request: Request) -> Answer | None:
+        rule = _RULES.get(request.function)
+        if rule is None or request.args[0].dtype not in _FLOATS:
             return None
         if find_kernel(self.chip.target.name, "interpolation", "bilinear") is None:
             return None
-        return rule(self.chip, *args, **kwargs)
+        made = rule(self.chip, *request.args, **request.kwargs)
+        return None if made is None else Answer(made, _WHY, on_chip(self.chip, "recorded"))
 
 
 def _scale(given: int, made: int, corners: bool, factor: float | None) -> np.float32:
@@ -79,6 +78,24 @@ def _interpolated(kernel: str) -> Any:
     return rule
 
 
+def _grid_sample(chip: Chip, image: Any, grid: Any, mode: int, padding: int, corners: bool) -> Any:
+    if grid.dtype != image.dtype or not image.numel() or not grid.numel():
+        return None
+    if corners and (mode, padding) == _FUSED:
+        return None
+    count, channels, height, width = image.shape
+    rows, columns = grid.shape[1:3]
+    made = torch.empty(count, channels, rows, columns)
+    found = find_kernel(chip.target.name, "interpolation", "grid_sample")
+    assert found is not None
+    found.launch(
+        -(-made.numel() // _THREADS), _THREADS,
+        [image.float().contiguous(), grid.float().contiguous(), made, made.numel(), channels,
+         height, width, rows, columns, mode, padding, int(corners)],
+    )  # fmt: skip
+    return canonical(made.to(image.dtype))
+
+
 def _embedding_gradient(
     chip: Chip, gradient: Any, indices: Any, count: int, padding: int, by_frequency: bool
 ) -> Any:
@@ -102,5 +119,6 @@ def _embedding_gradient(
 _RULES = {
     _aten.upsample_bilinear2d.default: _interpolated("bilinear"),
     _aten.upsample_bicubic2d.default: _interpolated("bicubic"),
+    _aten.grid_sampler_2d.default: _grid_sample,
     _aten.embedding_dense_backward.default: _embedding_gradient,
 }

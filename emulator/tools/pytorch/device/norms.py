@@ -14,8 +14,9 @@ import torch
 
 from dtypes import Array
 from emulator.targets import Chip
-from emulator.tools.pytorch.device.arithmetic import WARP, fma, function
-from emulator.tools.pytorch.device.reduce import State, Steps, take, tree
+from emulator.tools.pytorch.device.arithmetic import WARP, fma, function, some_rows_at_a_time
+from emulator.tools.pytorch.device.native import Expression, on_rows, take_turns
+from emulator.tools.pytorch.device.reduce import State, Steps, tree
 from emulator.tools.pytorch.device.reductions import Squares, Welford
 from emulator.tools.pytorch.device.softmax import sums_of_block
 
@@ -54,10 +55,7 @@ class _Moments(Welford):
 def in_turns(steps: Steps, rows: Array, threads: int, vector: int) -> State:
     """The states of the threads of each row, each of which takes every so-manieth vector."""
     state = steps.start((len(rows), threads))
-    vectors = rows.reshape(len(rows), -1, vector)
-    for first in range(0, vectors.shape[1], threads):
-        for place in range(vector):
-            take(steps, state, vectors[:, first : first + threads, place])
+    take_turns(steps, state, rows, vector)
     return state
 
 
@@ -74,7 +72,9 @@ class Rows:
     """A tensor as rows of the elements that are normalised together."""
 
     def __init__(self, x: torch.Tensor, shape: Sequence[int], *others: torch.Tensor | None) -> None:
-        self.length = prod(shape)
+        self.length, self.dtype = prod(shape), x.dtype
+        #: of each element of a row
+        self.others = tuple(map(_floats, others))
         self.values = x.float().reshape(-1, self.length).numpy()
         #: the shape of what there is one of a row
         self.single = [*x.shape[: x.dim() - len(shape)], *[1] * len(shape)]
@@ -85,6 +85,44 @@ class Rows:
 
     def one_each(self, values: Array) -> torch.Tensor:
         return torch.from_numpy(np.ascontiguousarray(values)).reshape(self.single)
+
+
+# --- normalised elements, by what there is of weight and bias ---
+
+
+def _plain(scale: Any, x: Any, mean: Any) -> Any:
+    return scale * (x - mean)
+
+
+def _with_weight(scale: Any, x: Any, mean: Any, weight: Any) -> Any:
+    return weight * (scale * (x - mean))
+
+
+def _with_bias(scale: Any, x: Any, mean: Any, bias: Any) -> Any:
+    return scale * (x - mean) + bias
+
+
+def _with_both(scale: Any, x: Any, mean: Any, weight: Any, bias: Any) -> Any:
+    return fma(weight, scale * (x - mean), bias)
+
+
+def _normalised_apart(scale: Any, x: Any, mean: Any, weight: Any, bias: Any) -> Any:
+    """As the kernel without vectors has it."""
+    return fma((x - mean) * scale, weight, bias)
+
+
+def _scaled(scale: Any, x: Any) -> Any:
+    return scale * x
+
+
+def _weighted(scale: Any, x: Any, weight: Any) -> Any:
+    return weight * (scale * x)
+
+
+_FORMS: dict[tuple[bool, bool], Expression] = {
+    (False, False): _plain, (True, False): _with_weight, (False, True): _with_bias,
+    (True, True): _with_both,
+}  # fmt: skip
 
 
 def _floats(x: torch.Tensor | None) -> Any:
@@ -102,9 +140,16 @@ def layer_norm(
     """The normalised tensor, and mean and reciprocal deviation of each row."""
     if not _same_type(x, weight, bias):
         return None
-    x = x.contiguous()
-    rows = Rows(x, shape, weight, bias)
-    factor, addend = _floats(weight), _floats(bias)
+    x, length = x.contiguous(), prod(shape)
+    made = some_rows_at_a_time(
+        x, length, lambda part: _layer_norm(chip, Rows(part, [length], weight, bias), eps)
+    )
+    single = [*x.shape[: x.dim() - len(shape)], *[1] * len(shape)]
+    return made[0].reshape(x.shape), *(t.reshape(single) for t in made[1:])
+
+
+def _layer_norm(chip: Chip, rows: Rows, eps: float) -> tuple[torch.Tensor, ...]:
+    factor, addend = rows.others
     epsilon = np.float32(eps)
     if rows.vectors:
         moments = _Moments()
@@ -112,19 +157,16 @@ def layer_norm(
         mean, squares, _ = tree(moments, tree(
             moments, tuple(s.reshape(len(s), -1, WARP) for s in state)))  # fmt: skip
         scale = function(chip.target, "rsqrt", squares / np.float32(rows.length) + epsilon)
-        made = scale[:, None] * (rows.values - mean[:, None])
-        if addend is not None:
-            made = made + addend if factor is None else fma(factor, made, addend)
-        elif factor is not None:
-            made = factor * made
+        form = _FORMS[factor is not None, addend is not None]
+        given = [t for t in (factor, addend) if t is not None]
+        made = on_rows(form, scale[:, None], rows.values, mean[:, None], *given)
     else:
         steps = Welford()
         mean, squares, count = block(steps, in_turns(steps, rows.values, _SINGLE_THREADS, 1))
         scale = function(chip.target, "rsqrt", squares / count + epsilon)
-        made = (rows.values - mean[:, None]) * scale[:, None]
-        zero = np.float32(0)
-        made = fma(made, _ONE if factor is None else factor, zero if addend is None else addend)
-    out = torch.from_numpy(made).reshape(x.shape).to(x.dtype)
+        both = _ONE if factor is None else factor, np.float32(0) if addend is None else addend
+        made = on_rows(_normalised_apart, scale[:, None], rows.values, mean[:, None], *both)
+    out = torch.from_numpy(made).to(rows.dtype)
     return out, rows.one_each(mean), rows.one_each(scale)
 
 
@@ -245,6 +287,6 @@ def rms_norm(
     (squares,) = tree(Squares(), tree(
         Squares(), tuple(s.reshape(len(s), -1, WARP) for s in state)))  # fmt: skip
     scale = function(chip.target, "rsqrt", squares / np.float32(rows.length) + epsilon)
-    made = scale[:, None] * rows.values
-    made = made if factor is None else factor * made
+    made = on_rows(_scaled if factor is None else _weighted, scale[:, None], rows.values,
+                   *(() if factor is None else (factor,)))  # fmt: skip
     return torch.from_numpy(made).reshape(x.shape).to(x.dtype), rows.one_each(scale)

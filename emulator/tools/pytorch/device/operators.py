@@ -14,19 +14,18 @@ from typing import Any, NamedTuple
 import torch
 
 from emulator.targets import Chip
-from emulator.tools.pytorch.composites import name_of, tensors_in
-from emulator.tools.pytorch.device import ordered
+from emulator.tools.pytorch.composites import name_of
 from emulator.tools.pytorch.device.attending import Attention
+from emulator.tools.pytorch.device.family import Answer, Family, Request, call_on_cpu
 from emulator.tools.pytorch.device.generator import of_device
-from emulator.tools.pytorch.device.images import EVIDENCE as IMAGE
 from emulator.tools.pytorch.device.images import Images
 from emulator.tools.pytorch.device.memory import Heap, replace, view
-from emulator.tools.pytorch.device.optimisers import EVIDENCE as LISTED
 from emulator.tools.pytorch.device.optimisers import WHOLE as LISTS
 from emulator.tools.pytorch.device.optimisers import Optimisers
-from emulator.tools.pytorch.device.pointwise import EVIDENCE, Pointwise, convert_nans
-from emulator.tools.pytorch.device.random import EVIDENCE as DRAWN
+from emulator.tools.pytorch.device.ordered import Ordered
+from emulator.tools.pytorch.device.pointwise import Pointwise, copied
 from emulator.tools.pytorch.device.random import Random
+from emulator.tools.pytorch.device.ranges import Ranges
 from emulator.tools.pytorch.exact import why_exact
 from emulator.tools.pytorch.mode import COMPUTED, Products
 from emulator.tools.pytorch.unknown import unknown_kind
@@ -41,7 +40,6 @@ _WHOLE = (
     "copy_", "convolution", "convolution_backward", "resize_", "_fused_rms_norm",
     "_fused_rms_norm_backward", *LISTS,
 )  # fmt: skip
-_NUMBERS = (bool, int, float, complex)
 _aten = torch.ops.aten
 
 
@@ -145,43 +143,17 @@ def _operators() -> tuple[Any, ...]:
     return tuple(dict.fromkeys([*found, *others]))
 
 
-def _call(function: Any, args: Any, kwargs: Any) -> Any:
-    """Calls an operator; numbers in the place of tensors become some where it does not take them.
-
-    PyTorch gives an operator of Python a number where C++ has wrapped one in a tensor.
-    """
-    try:
-        return function(*args, **kwargs)
-    except RuntimeError as error:
-        if "Expected a value of type 'Tensor'" not in str(error):
-            raise
-    tensors = tensors_in(args)
-    wants = [str(x.type) == "Tensor" for x in function._schema.arguments]
-    return function(
-        *(_wrapped(x, tensors) if wanted and isinstance(x, _NUMBERS) else x
-          for x, wanted in zip(args, wants, strict=False)), **kwargs,
-    )  # fmt: skip
-
-
-def _wrapped(number: Any, tensors: list[Any]) -> Any:
-    """A number as a tensor that changes the type of the result no more than a number does."""
-    if any(x.dim() for x in tensors) or not tensors:
-        exact = torch.float64 if isinstance(number, float) else None
-        floating = any(x.dtype.is_floating_point for x in tensors)
-        return torch.tensor(number, dtype=exact if floating else None)
-    return torch.tensor(number, dtype=torch.result_type(tensors[0], number))
-
-
 class Operators:
     """Runs the operators of the device."""
 
     def __init__(self, chip: Chip, heap: Heap, products: Products, generator: Any) -> None:
         self.heap, self.products, self.generator = heap, products, generator
-        self.pointwise = Pointwise(chip)
         self.attention = Attention(chip, heap, products)
-        self.random = Random(chip, generator)
-        self.optimisers = Optimisers(chip)
-        self.images = Images(chip)
+        #: asked in this order; the CPU computes what none of them answers
+        self._families: tuple[Family, ...] = (
+            Random(chip, generator), self._multiply, Optimisers(chip), Images(chip),
+            Pointwise(chip), Ordered(chip), Ranges(chip), copied,
+        )  # fmt: skip
 
     def enter(self, stack: ExitStack) -> None:
         """Registers with PyTorch's dispatcher until `stack` closes."""
@@ -214,20 +186,12 @@ class Operators:
         call.check_devices()
         if plan.takes_generator and not any(of_device(x) for x in (*args, *named.values())):
             named["generator"] = self.generator
-        made = self.random.run(function, moved, named)
-        if made is not None:
-            known = DRAWN, self.random.evidence, "computed as on the GPU"
-            self.products.note_unknown(plan.name, tensors_in(moved, named), *known)
-        else:
-            with ExitStack() as stack:
-                if plan.draws:
-                    self._enter_generator(stack)
-                if plan.takes_generator:
-                    moved, named = _each(_for_cpu, [moved, named])
-                made = self._compute(function, plan.name, moved, named)
+        request = Request(function, moved, named, call.host)
+        made = self._answer(request) if function.namespace == "aten" else None
+        result = self._on_cpu(plan, request) if made is None else made.result
         for tensor, held in fresh:
             replace(tensor, self.heap.on_device(held))
-        return call.up(made)
+        return call.up(result)
 
     def _enter_generator(self, stack: ExitStack) -> None:
         """Has operators without a generator draw from the device's."""
@@ -235,47 +199,39 @@ class Operators:
         stack.callback(default.set_state, default.get_state())
         default.set_state(self.generator.on_cpu().get_state())
 
-    def _compute(self, function: Any, name: str, args: Any, kwargs: Any) -> Any:
-        """The result of an operator on tensors of the CPU, which is listed."""
-        base, tensors = name.rstrip("_"), tensors_in(args, kwargs)
-        why = unknown_kind(base)
+    def _answer(self, request: Request) -> Answer | None:
+        """The answer of the first family that has one, which is listed."""
+        for family in self._families:
+            if (answer := family(request)) is not None:
+                if answer.evidence is not None:
+                    known = answer.why, answer.evidence, answer.order
+                    self.products.note_unknown(request.name, request.tensors, *known)
+                return answer
+        return None
+
+    def _multiply(self, request: Request) -> Answer | None:
+        """Products, which list themselves."""
+        if request.base not in COMPUTED or not request.tensors or unknown_kind(request.base):
+            return None
+        given = request.function, request.name, request.tensors, request.args, request.kwargs
+        return Answer(self.products.compute(*given))
+
+    def _on_cpu(self, plan: _Plan, request: Request) -> Any:
+        """What the CPU computes, which is listed before."""
+        function, args, kwargs = request.function, request.args, request.kwargs
+        why = unknown_kind(request.base)
         if function.namespace != "aten":
             why = f"what operators of {function.namespace} compute is not known"
-        if why:
-            self.products.note_unknown(name, tensors, why)
-        elif base in COMPUTED and tensors:
-            return self.products.compute(function, name, tensors, args, kwargs)
-        elif (listed := self.optimisers.run(function, args, kwargs)) is not False:
-            given = LISTED, self.optimisers.evidence(function), "computed as on the GPU"
-            self.products.note_unknown(name, tensors, *given)
-            return None if listed is True else listed
-        elif (made := self.images.run(function, args, kwargs)) is not None:
-            given = IMAGE, self.images.evidence, "computed as on the GPU"
-            self.products.note_unknown(name, tensors, *given)
-            return made
-        elif call := self.pointwise.of(function, name, args, kwargs):
-            if call.kernel:
-                given = EVIDENCE, self.pointwise.evidence(call), "computed as on the GPU"
-                self.products.note_unknown(name, tensors, *given)
-            else:
-                self.products.note_unknown(name, tensors, *why_exact(name, tensors, {}))
-            return self.pointwise.run(call, _call(function, args, kwargs))
-        elif (
-            made := ordered.compute(self.pointwise.chip, function, name, args, kwargs)
-        ) is not None:
-            given = EVIDENCE, ordered.evidence(self.pointwise.chip), "computed as on the GPU"
-            self.products.note_unknown(name, tensors, *given)
-            return made
-        elif base in ("copy", "_to_copy"):
-            self.products.note_unknown(name, tensors, *why_exact(name, tensors, kwargs))
-            made = _call(function, args, kwargs)
-            convert_nans(made, args[1] if base == "copy" else args[0])
-            return made
-        else:
-            self.products.note_unknown(name, tensors, *why_exact(name, tensors, kwargs))
-        if function in _WIDENING:
-            return _WIDENING[function](function, *args, **kwargs)
-        return _call(function, args, kwargs)
+        known = (why,) if why else why_exact(request.name, request.tensors, kwargs)
+        self.products.note_unknown(request.name, request.tensors, *known)
+        with ExitStack() as stack:
+            if plan.draws:
+                self._enter_generator(stack)
+            if plan.takes_generator:
+                args, kwargs = _each(_for_cpu, [args, kwargs])
+            if function in _WIDENING:
+                return _WIDENING[function](function, *args, **kwargs)
+            return call_on_cpu(function, args, kwargs)
 
 
 class _Call:
@@ -302,6 +258,11 @@ class _Call:
         if isinstance(value, torch.device) and value.type == "cuda":
             return _CPU
         return value
+
+    @property
+    def host(self) -> frozenset[int]:
+        """Ids of the operands without dimensions that are on the CPU."""
+        return frozenset(id(x) for x in self._others if not x.dim())
 
     def check_devices(self) -> None:
         """Raises what PyTorch raises where operands are on two devices."""

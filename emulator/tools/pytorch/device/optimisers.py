@@ -12,15 +12,16 @@ from typing import Any
 import numpy as np
 import torch
 
-from emulator.matrices.library.recorded import RECORDED_ON, Evidence
 from emulator.targets import Chip
+from emulator.tools.pytorch.device.family import Answer, Request, on_chip
 from emulator.tools.pytorch.device.kernel import find_kernel
+from emulator.tools.pytorch.device.native import take_turns
 from emulator.tools.pytorch.device.pointwise import canonical
-from emulator.tools.pytorch.device.reduce import Steps, take_all
+from emulator.tools.pytorch.device.reduce import Steps
 from emulator.tools.pytorch.device.reductions import Magnitudes, Squares
 from emulator.tools.pytorch.device.softmax import in_turns, sums_of_block
 
-EVIDENCE = "PyTorch's kernels over lists, in their order"
+_WHY = "PyTorch's kernels over lists, in their order"
 #: operators on lists that PyTorch would split before it asks for the device
 WHOLE = ("_foreach_div", "_foreach_div_", "_foreach_norm")
 _FLOATS = (torch.float32, torch.float16, torch.bfloat16)
@@ -39,26 +40,20 @@ class Optimisers:
     def __init__(self, chip: Chip) -> None:
         self.chip = chip
 
-    def evidence(self, function: Any) -> Evidence:
-        """The evidence of an operator: recordings of norms show other sizes."""
-        if self.chip.name != RECORDED_ON:
-            return "modelled"
-        return "rule" if function == _NORM else "recorded"
-
-    def run(self, function: Any, args: Sequence[Any], kwargs: Any) -> bool | list[Any]:
-        """The result of an operator, True for one in place; False where it is not known here."""
-        rule = _RULES.get(function)
+    def __call__(self, request: Request) -> Answer | None:
+        rule = _RULES.get(request.function)
         if rule is None or find_kernel(self.chip.target.name, "optimisers", "fused_sgd") is None:
-            return False
-        schema = function._schema.arguments
-        given = {x.name: x.default_value for x in schema} | dict(kwargs)
-        given |= dict(zip([x.name for x in schema], args, strict=False))
+            return None
+        given = request.given
         tensors = [x for y in given.values() if isinstance(y, list) for x in y]
         if any(isinstance(x, torch.Tensor) and x.dtype not in _FLOATS for x in tensors):
-            return False
+            return None
         if given.get("grad_scale") is not None or given.get("found_inf") is not None:
-            return False
-        return rule(self, **given)
+            return None
+        made = rule(self, **given)
+        # Recordings of norms show other sizes.
+        evidence = on_chip(self.chip, "rule" if request.function == _NORM else "recorded")
+        return None if made is False else Answer(None if made is True else made, _WHY, evidence)
 
     def launch(self, name: str, tensors: Sequence[Any], *rest: Any) -> None:
         """Runs a kernel on tensors, which it overwrites."""
@@ -116,7 +111,7 @@ def _total(steps: Steps, x: torch.Tensor) -> Any:
     blocks = []
     for at in range(0, count, _CHUNK):
         state = steps.start((1, _BLOCK * _VECTOR))
-        take_all(steps, state, values[:, at : at + _CHUNK])
+        take_turns(steps, state, values[:, at : at + _CHUNK])
         (held,) = state
         lists = held.reshape(_BLOCK, _VECTOR) if loads else held.reshape(_VECTOR, _BLOCK).T
         blocks.append(sums_of_block(in_turns(lists, 1).T)[0])

@@ -9,12 +9,20 @@ import numpy as np
 import torch
 
 from dtypes import Array
-from emulator.matrices.library.recorded import RECORDED_ON, Evidence
 from emulator.targets import Chip
 from emulator.tools.pytorch.composites import tensors_in
-from emulator.tools.pytorch.device import channels, differences, losses, norms, reductions
+from emulator.tools.pytorch.device import (
+    arithmetic,
+    channels,
+    differences,
+    losses,
+    norms,
+    reductions,
+)
 from emulator.tools.pytorch.device.arithmetic import rounded
-from emulator.tools.pytorch.device.pointwise import canonical, kernel_of
+from emulator.tools.pytorch.device.distances import distances
+from emulator.tools.pytorch.device.family import Answer, Request, on_chip
+from emulator.tools.pytorch.device.pointwise import WHY, canonical, kernel_of
 from emulator.tools.pytorch.device.scans import scan
 from emulator.tools.pytorch.device.softmax import softmax, softmax_gradient
 
@@ -63,6 +71,17 @@ def _scan(ufunc: np.ufunc, start: float) -> Callable[..., Any]:
     return run
 
 
+def _log_cumulative_sum(chip: Chip, x: torch.Tensor, dim: int) -> torch.Tensor | None:
+    if not x.dim():
+        return None
+
+    def step(left: Array, right: Array) -> Array:
+        return rounded(arithmetic.function(chip.target, "log_of_sum", left, right), x.dtype)
+
+    made = scan(x.contiguous(), dim % x.dim(), step, -np.inf)
+    return None if made is None else torch.from_numpy(made).to(x.dtype)
+
+
 #: operators of aten, with the arguments of their schema behind the chip
 OPERATORS: dict[str, Callable[..., Any]] = {
     "sum": reductions.sum_, "mean": reductions.mean, "prod": reductions.product,
@@ -78,40 +97,40 @@ OPERATORS: dict[str, Callable[..., Any]] = {
     "_fused_rms_norm_backward": norms.rms_norm_gradient,
     "nll_loss_forward": losses.nll_loss, "nll_loss_backward": losses.nll_loss_gradient,
     **differences.OPERATORS,
+    "_logcumsumexp": _log_cumulative_sum, "_cdist_forward": distances,
     "cumsum": _scan(np.add, 0), "cumprod": _scan(np.multiply, 1),
 }  # fmt: skip
 
 
-def compute(chip: Chip, function: Any, name: str, args: Any, kwargs: Any) -> Any:
-    """The result of an operator; None where the order is not known.
+class Ordered:
+    """Runs these operators of a chip; an operand that takes the result takes it, as in PyTorch."""
 
-    An operand that takes the result takes it, as in PyTorch.
-    """
-    run = OPERATORS.get(name) or OPERATORS.get(name.rstrip("_"))
-    if run is None or kernel_of(chip.target.name, "exp") is None:
-        return None
-    options = dict(kwargs)
-    given = [options.pop(key) for key in _RESULTS if key in options]
-    out = args[0] if name.endswith("_") else given[0] if given else None
-    tensors = tensors_in(args, options)
-    if not tensors or tensors[0].dtype not in reductions.TYPES:
-        return None
-    if not all(_is_covered(x) for x in tensors):
-        return None
-    with np.errstate(all="ignore"):
-        made = run(chip, *args, **options)
-    if made is None or (out is not None and out.dtype != made.dtype):
-        return None
-    for result in tensors_in(made):
-        canonical(result)
-    return made if out is None else out.resize_(made.shape).copy_(made)
+    def __init__(self, chip: Chip) -> None:
+        self.chip = chip
+
+    def __call__(self, request: Request) -> Answer | None:
+        run = OPERATORS.get(request.name) or OPERATORS.get(request.base)
+        if run is None or kernel_of(self.chip.target.name, "exp") is None:
+            return None
+        options = dict(request.kwargs)
+        given = [options.pop(key) for key in _RESULTS if key in options]
+        out = request.args[0] if request.name.endswith("_") else given[0] if given else None
+        tensors = tensors_in(request.args, options)
+        if not tensors or tensors[0].dtype not in reductions.TYPES:
+            return None
+        if not all(_is_covered(x) for x in tensors):
+            return None
+        with np.errstate(all="ignore"):
+            made = run(self.chip, *request.args, **options)
+        if made is None or (out is not None and out.dtype != made.dtype):
+            return None
+        for result in tensors_in(made):
+            canonical(result)
+        result = made if out is None else out.resize_(made.shape).copy_(made)
+        # Recordings show other sizes.
+        return Answer(result, WHY, on_chip(self.chip, "rule"))
 
 
 def _is_covered(x: torch.Tensor) -> bool:
     plain = x.layout == torch.strided and not x.is_nested
     return plain and x.dtype in (*reductions.TYPES, *_INDICES) and 0 < x.numel() < 2**29
-
-
-def evidence(chip: Chip) -> Evidence:
-    """The evidence of the orders, which are rules: recordings show other sizes."""
-    return "rule" if chip.name == RECORDED_ON else "modelled"

@@ -7,31 +7,42 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 
+from dtypes import Array
+from emulator.arith.fast.threads import in_parts
 from emulator.machine.module import Kernel
-from emulator.matrices.library.recorded import RECORDED_ON, Evidence
 from emulator.targets import Chip
-from emulator.tools.pytorch.device.kernel import find_kernel
+from emulator.tools.pytorch.device.family import Answer, Request, call_on_cpu, on_chip
+from emulator.tools.pytorch.device.kernel import compute_alone, find_kernel, launch
+from emulator.tools.pytorch.exact import why_exact
+from emulator.tools.pytorch.operations import ON_CPU
 
-_THREADS = 128
+_THREADS, _WARP = 128, 32
 #: blocks at most: a thread that computes many elements costs less than many threads
 _BLOCKS = 64
+#: elements that are computed together, so that they stay in the cache
+_TOGETHER = 1 << 20
+#: codes of a type of 16 bits: an operator on as many elements is looked up in a table of them all
+_CODES = 1 << 16
 #: types of tensors -> which one that is for the kernels, and its NaN on a GPU
 _TYPES = {
     torch.float32: (0, torch.int32, 0x7FFFFFFF),
     torch.float16: (1, torch.int16, 0x7FFF),
     torch.bfloat16: (2, torch.int16, 0x7FFF),
 }
+#: what rounds to the largest number of e4m3
+_MOST_E4M3 = 464
 #: operators and their operands in the schema's order: tensors a to c, numbers p to r, and "-" for
 #: what the kernel does not need. A number in the place of a tensor is one for every element.
 _ROWS = """
     abs(a) acos(a) acosh(a) addcdiv(abcp) addcmul(abcp) asin(a) asinh(a) atan(a) atan2(ab) atanh(a)
-    ceil(a) copysign(ab) cos(a) cosh(a) digamma(a) elu(apqr) elu_backward(apqr-b) erf(a) erfc(a)
-    erfinv(a) exp(a) exp2(a) expm1(a) floor(a) fmax(ab) fmin(ab) fmod(ab) frac(a) gelu(a)
+    ceil(a) clamp(abc) copysign(ab) cos(a) cosh(a) digamma(a) elu(apqr) elu_backward(apqr-b) erf(a)
+    erfc(a) erfinv(a) exp(a) exp2(a) expm1(a) floor(a) fmax(ab) fmin(ab) fmod(ab) frac(a) gelu(a)
     gelu_backward(ab) hardsigmoid(a) hardsigmoid_backward(ab) hardswish(a) hardswish_backward(ab)
     hardtanh(apq) hardtanh_backward(abpq) hypot(ab) i0(a) leaky_relu(ap) leaky_relu_backward(abp-)
     lerp(abc) lgamma(a) log(a) log10(a) log1p(a) log2(a) log_sigmoid_backward(ab-)
@@ -40,113 +51,140 @@ _ROWS = """
     round(a) rsqrt(a) sigmoid(a) sigmoid_backward(ab) silu(a) silu_backward(ab) sin(a) sinc(a)
     sinh(a) softplus(apq) softplus_backward(abpq) special_entr(a) special_i1(a) special_log_ndtr(a)
     special_ndtri(a) tan(a) tanh(a) tanh_backward(ab) trunc(a) xlogy(ab) add(abp) sub(abp)
-    rsub(abp) mul(ab) div(ab) sqrt(a) reciprocal(a)"""
+    rsub(abp) mul(ab) div(ab) div_floor(ab) sqrt(a) reciprocal(a)"""
 OPERANDS = {row.partition("(")[0]: row.partition("(")[2].rstrip(")") for row in _ROWS.split()}
 #: what the evidence rests on
-EVIDENCE = "PyTorch's arithmetic, in its order"
-#: kernels of which no recording is
+WHY = "PyTorch's arithmetic, in its order"
+#: kernels that no recording covers
 _UNRECORDED = ("minimum", "fmax")
 #: kernels that round once, as the CPU does: only the codes of NaN differ
 _EXACT = ("add", "sub", "rsub", "mul", "div", "reciprocal")
-#: operators whose numbers are rounded to the type of the tensors, as they are in a GPU's kernels
-_ROUNDED = ("pow",)
-#: exponents for which PyTorch has another kernel; "" is for those that the table has none for
-_POWERS = {2.0: "mul", 3.0: "cube", 0.5: "sqrt"} | dict.fromkeys((-2.0, -1.0, -0.5, 0.0, 1.0), "")
+#: operators whose numbers stay as they are; others round them to the type of the tensors
+_UNROUNDED = ("add", "sub", "rsub", "mul", "lerp")
+#: operators that have a kernel for integers; others compute integers as floating point
+_OF_INTEGERS = (
+    "abs", "ceil", "clamp", "floor", "fmax", "fmin", "fmod", "maximum", "minimum", "neg", "pow",
+    "remainder", "round", "trunc", "add", "sub", "rsub", "mul", "addcmul", "hardtanh",
+)  # fmt: skip
+#: exponents for which PyTorch has another kernel
+_POWERS = {
+    -2.0: "inverse_square", -1.0: "reciprocal", -0.5: "rsqrt", 0.0: "one", 0.5: "sqrt",
+    1.0: "copy", 2.0: "mul", 3.0: "cube",
+}  # fmt: skip
+#: operators that are others by another name
+_SAME = {"floor_divide": "div_floor", "true_divide": "div"}
 #: operators that round after every step where the type is f16 or bf16
 _STEPS = ("sigmoid_backward", "tanh_backward")
 #: operators that pass a NaN on as it is
-_MOVES = ("maximum", "minimum", "hardtanh")
+_MOVES = ("maximum", "minimum", "clamp", "hardtanh", "copy", "one")
 
 
 class Call(NamedTuple):
-    """A kernel, its tensors in f32, and its numbers."""
+    """A kernel, its operands a to c, which are tensors or one number for all, and numbers p to r.
+
+    Without operands: the CPU computes it with the same bits, but for the codes of NaN.
+    """
 
     kernel: str
-    tensors: list[torch.Tensor]
+    operands: list[torch.Tensor | float]
     numbers: list[float]
     dtype: torch.dtype
 
 
-def call_of(function: Any, name: str, args: Sequence[Any], kwargs: Any) -> Call | None:
+def call_of(request: Request) -> Call | None:
     """The kernel that computes an operator; None for operators and types that have none."""
-    base = name.rstrip("_") or name
-    operands = OPERANDS.get(base)
-    if operands is None:
+    base = _SAME.get(request.base, request.base)
+    places = OPERANDS.get(base)
+    if places is None:
         return None
+    function, args = request.function, request.args
     schema = [x for x in function._schema.arguments if x.alias_info is None or not x.kwarg_only]
-    given = [*args, *(kwargs.get(x.name, x.default_value) for x in schema[len(args) :])]
+    given = [*args, *(request.kwargs.get(x.name, x.default_value) for x in schema[len(args) :])]
     words = [x for x in given if isinstance(x, str)]
     values = [x for x in given if not isinstance(x, str)]
     tensors = [x for x in values if isinstance(x, torch.Tensor)]
     if not tensors or any(x.layout != torch.strided for x in tensors):
         return None
-    dtype = _dtype_of(tensors, values)
+    kernel = "_".join([base, *(x for x in words if x != "none")])
+    dtype = _dtype_of(kernel, tensors, values)
     if dtype not in _TYPES:
         return None
-    return _chosen("_".join([base, *(x for x in words if x != "none")]), operands, values, dtype)
+    return _chosen(request, kernel, places, values, dtype)
 
 
-def _dtype_of(tensors: Sequence[torch.Tensor], values: Sequence[Any]) -> torch.dtype:
+def _dtype_of(kernel: str, tensors: Sequence[torch.Tensor], values: Sequence[Any]) -> torch.dtype:
     """The type that PyTorch computes in: that of the tensors, and of numbers only by their kind."""
     first = tensors[0]
     out = first.dtype
     for one in tensors[1:]:
         alike = one.dim() and first.dim()
         out = torch.promote_types(out, one.dtype) if alike else torch.result_type(first, one)
-    return torch.complex64 if any(isinstance(x, complex) for x in values) else out
+    for number in values:
+        if isinstance(number, bool | int | float | complex):
+            out = torch.result_type(
+                torch.empty((1,) if _has_axes(tensors) else (), dtype=out), number
+            )
+    integral = not out.is_floating_point and not out.is_complex
+    if integral and kernel not in _OF_INTEGERS and not kernel.startswith("div_"):
+        return torch.get_default_dtype()
+    return out
 
 
-def _chosen(kernel: str, operands: str, values: list[Any], dtype: torch.dtype) -> Call | None:
+def _has_axes(tensors: Sequence[torch.Tensor]) -> bool:
+    return any(x.dim() for x in tensors)
+
+
+def _chosen(
+    request: Request, kernel: str, places: str, values: list[Any], dtype: torch.dtype
+) -> Call | None:
     """The kernel for what is given: PyTorch has others for some numbers."""
-    number = _number(values[1]) if len(values) > 1 else None
-    if kernel == "logit" and number is not None:
+    numbers = [request.number(x) for x in values]
+    second = numbers[1] if len(values) > 1 else None
+    if kernel == "logit" and second is not None:
+        return None
+    if kernel == "clamp" and None in (values[1], values[2]):
         return None
     if kernel == "nextafter" and dtype != torch.float32:
-        return Call("", [], [], dtype)
+        return Call(kernel, [], [], dtype)
     if dtype != torch.float32 and kernel in _STEPS:
         kernel += "_rounded"
-    if kernel == "pow" and number is not None and isinstance(values[0], torch.Tensor):
-        if number in _POWERS:
-            kernel, operands, values = _POWERS[number], "ab", [values[0], values[0]]
-        if not kernel:
-            return None
-    if kernel in ("div_trunc", "div_floor") and number is not None:
-        return None
-    if kernel == "div" and number is not None:
-        with np.errstate(divide="ignore"):
-            kernel, values = "mul", [values[0], float(np.float64(1) / number)]
-    if kernel in _EXACT and _rounds_once(operands, values):
-        return Call("", [], [], dtype)
-    given = list(zip(operands, values, strict=False))
-    tensors = [_operand(kernel, value, dtype) for place, value in given if place in "abc"]
-    numbers = [float(value) for place, value in given if place in "pqr"]
-    return Call(kernel, tensors, numbers, dtype)
+    if kernel == "pow" and second in _POWERS and numbers[0] is None:
+        kernel, places, values, numbers = _POWERS[second], "ab", [values[0]] * 2, [None] * 2
+    if kernel.startswith("div") and second is not None:
+        kernel, places, values = _division_by(kernel, values[0], second)
+        numbers = [numbers[0], *values[1:]]
+    if kernel in _EXACT and _rounds_once(places, values, numbers, dtype):
+        return Call(kernel, [], [], dtype)
+    narrow = torch.float32 if kernel in _UNROUNDED else dtype
+    operands = [
+        value if number is None else float(torch.tensor(number, dtype=torch.float64).to(narrow))
+        for place, value, number in zip(places, values, numbers, strict=False) if place in "abc"
+    ]  # fmt: skip
+    rest = [float(value) for place, value in zip(places, values, strict=False) if place in "pqr"]
+    return Call(kernel, operands, rest, dtype)
 
 
-def _rounds_once(operands: str, values: list[Any]) -> bool:
-    """Whether all that is computed on is tensors, so that no number is rounded before."""
-    factors = values[: len(operands.rstrip("p"))]
-    return all(isinstance(x, torch.Tensor) and x.dim() for x in factors) and (
-        values[2:] in ([], [1])
-    )
+def _division_by(kernel: str, value: Any, number: float) -> tuple[str, str, list[Any]]:
+    """The kernel that divides by a number, its operands and their values: it multiplies by the
+    reciprocal, which has 64 bits unless the quotient is rounded to an integer."""
+    wide = np.float64 if kernel == "div" else np.float32
+    with np.errstate(divide="ignore", over="ignore"):
+        inverse = float(wide(1) / wide(number))
+    if kernel == "div" or (kernel == "div_floor" and number == 0):
+        return "mul", "ab", [value, inverse]
+    if kernel == "div_floor":
+        return "div_floor_by", "apq", [value, number, inverse]
+    return "div_trunc_by", "ap", [value, inverse]
 
 
-def _operand(kernel: str, value: Any, dtype: torch.dtype) -> torch.Tensor:
-    """An operand in f32: a tensor as it is; a number, which some kernels round to the type."""
-    number = _number(value)
-    if number is None:
-        made: torch.Tensor = value.detach().to(torch.float32)
-        return made
-    narrow = dtype if kernel in _ROUNDED else torch.float32
-    return torch.tensor(number, dtype=torch.float64).to(narrow).to(torch.float32)
-
-
-def _number(value: Any) -> float | None:
-    """A number, also one that PyTorch has wrapped in a tensor of no dimensions."""
-    if isinstance(value, bool | int | float):
-        return float(value)
-    wrapped = isinstance(value, torch.Tensor) and not value.dim()
-    return float(value) if wrapped and value.dtype == torch.float64 else None
+def _rounds_once(
+    places: str, values: list[Any], numbers: list[float | None], dtype: torch.dtype
+) -> bool:
+    """Whether all that is computed on is tensors of the type, so that none is rounded before."""
+    factors = len(places.rstrip("p"))
+    if any(x is not None for x in numbers[:factors]) or values[2:] not in ([], [1]):
+        return False
+    return all(x.dtype == dtype and (x.dim() or factors == 1) for x in values[:factors])
 
 
 class Pointwise:
@@ -155,51 +193,131 @@ class Pointwise:
     def __init__(self, chip: Chip) -> None:
         self.chip = chip
 
-    def evidence(self, call: Call) -> Evidence:
-        """The evidence of a call: recordings are of one chip, and of most kernels."""
-        if self.chip.name != RECORDED_ON:
-            return "modelled"
-        return "rule" if call.kernel in _UNRECORDED else "recorded"
-
-    def of(self, function: Any, name: str, args: Sequence[Any], kwargs: Any) -> Call | None:
-        """The call for an operator; None where the chip or the operator has no kernel."""
-        call = call_of(function, name, args, kwargs)
-        if call is None or (call.kernel and kernel_of(self.chip.target.name, call.kernel) is None):
+    def __call__(self, request: Request) -> Answer | None:
+        call = call_of(request)
+        if call is None:
             return None
-        if name.endswith("_") or kwargs.get("out") is not None:
-            # The CPU will have overwritten them.
-            return call._replace(tensors=[x.clone() for x in call.tensors])
-        return call
+        if not call.operands:
+            like = call_on_cpu(request.function, request.args, request.kwargs)
+            canonical(_first(like))
+            known = why_exact(call.kernel, request.tensors, {})
+            if call.kernel not in _EXACT:
+                known = WHY, on_chip(self.chip, "recorded")
+            return Answer(like, *known, order=ON_CPU)
+        if kernel_of(self.chip.target.name, call.kernel) is None:
+            return None
+        made = _compute(self.chip.target.name, call)
+        evidence = on_chip(self.chip, "rule" if call.kernel in _UNRECORDED else "recorded")
+        return Answer(_delivered(request, call, made), WHY, evidence)
 
-    def run(self, call: Call, like: Any) -> Any:
-        """Writes the result of a call into `like`, which the CPU has made of the same operands."""
-        result = like[0] if isinstance(like, tuple | list) else like
-        if not call.kernel:
-            canonical(result)
-            return like
-        tensors = [x.contiguous() for x in torch.broadcast_tensors(*call.tensors)]
-        count = tensors[0].numel()
-        made = torch.empty(tensors[0].shape, dtype=torch.float32)
-        if count:
-            run_kernel(self.chip.target.name, call.kernel, tensors, made, call.numbers, call.dtype)
-        result.copy_(_narrowed(made, call))
+
+def _first(made: Any) -> Any:
+    return made[0] if isinstance(made, tuple | list) else made
+
+
+def _delivered(request: Request, call: Call, made: torch.Tensor) -> Any:
+    """A result in the place where PyTorch puts it."""
+    given = request.args[0] if request.name.endswith("_") else None
+    if given is not None and given.shape == made.shape and torch.can_cast(made.dtype, given.dtype):
+        return given.copy_(made)
+    returns = request.function._schema.returns
+    if given is not None or "out" in request.kwargs or len(returns) > 1:
+        # The CPU resizes what takes the result, or says why it cannot.
+        like = call_on_cpu(request.function, request.args, request.kwargs)
+        _first(like).copy_(made)
         return like
+    return made
 
 
-def _narrowed(made: torch.Tensor, call: Call) -> torch.Tensor:
-    """The results in the type of the tensors."""
-    if call.dtype == torch.float32:
-        return made
+def _compute(target: str, call: Call) -> torch.Tensor:
+    """The results, in the type of the tensors."""
+    tensors = [x for x in call.operands if isinstance(x, torch.Tensor)]
+    shape = torch.broadcast_shapes(*(x.shape for x in tensors))
+    out = _room(tensors, shape, call.dtype)
+    # As the elements lie in memory.
+    order = sorted(range(out.dim()), key=lambda axis: -out.stride(axis))
+    flat = out.permute(order).reshape(-1)
+    operands = [
+        x.detach().expand(shape).permute(order).to(call.dtype).reshape(-1)
+        if isinstance(x, torch.Tensor) else x for x in call.operands
+    ]  # fmt: skip
+    assert flat.data_ptr() == out.data_ptr()
+    lone = [x for x in operands if isinstance(x, torch.Tensor)]
+    if call.dtype.itemsize == 2 and len({x.data_ptr() for x in lone}) == 1 and len(flat) >= _CODES:
+        given = tuple(x.hex() if isinstance(x, float) else None for x in operands)
+        table = _table(target, call.kernel, given, tuple(x.hex() for x in call.numbers), call.dtype)
+        _look_up(table, lone[0], flat)
+        return out
+    for first in range(0, len(flat), _TOGETHER):
+        here = np.s_[first : first + _TOGETHER]
+        part = [x[here] if isinstance(x, torch.Tensor) else x for x in operands]
+        _compute_part(target, call._replace(operands=part), flat[here])
+    return out
+
+
+def _room(
+    tensors: Sequence[torch.Tensor], shape: Sequence[int], dtype: torch.dtype
+) -> torch.Tensor:
+    """New memory for a result, which lies as PyTorch has it for these operands."""
+    whole = [x for x in tensors if x.shape == shape]
+    if whole and all(x.stride() == whole[0].stride() for x in whole):
+        return torch.empty_like(whole[0], dtype=dtype)
+    # PyTorch alone knows where the operands lie in different orders.
+    like = torch.empty_like(tensors[0], dtype=torch.bool)
+    for other in tensors[1:]:
+        like = torch.logical_and(like, torch.empty_like(other, dtype=torch.bool))
+    return torch.empty_strided(like.shape, like.stride(), dtype=dtype)
+
+
+def _compute_part(target: str, call: Call, out: torch.Tensor) -> None:
+    operands = [
+        x.float().contiguous() if isinstance(x, torch.Tensor) else torch.full(out.shape, x)
+        for x in call.operands
+    ]  # fmt: skip
+    if out.dtype == torch.float32:
+        run_kernel(target, call.kernel, operands, out, call.numbers, call.dtype)
+        return
+    made = torch.empty(out.shape)
+    run_kernel(target, call.kernel, operands, made, call.numbers, call.dtype)
     if call.kernel not in _MOVES:
-        return canonical(made.to(call.dtype))
-    if call.dtype == torch.bfloat16:
-        return (made.view(torch.int32) >> 16).to(torch.int16).view(torch.bfloat16)
-    return made.to(call.dtype)
+        canonical(out.copy_(made))
+    elif call.dtype == torch.bfloat16:
+        out.view(torch.int16).copy_(made.view(torch.int32) >> 16)
+    else:
+        out.copy_(made)
+
+
+@lru_cache(maxsize=64)
+def _table(
+    target: str, kernel: str, operands: tuple[str | None, ...], numbers: tuple[str, ...],
+    dtype: torch.dtype,
+) -> Array:  # fmt: skip
+    """The codes of the results for all codes of a type of 16 bits; None stands for the tensor."""
+    codes = torch.from_numpy(np.arange(_CODES, dtype=np.uint16).view(np.int16)).view(dtype)
+    given = [codes if x is None else float.fromhex(x) for x in operands]
+    out = torch.empty_like(codes)
+    rest = [float.fromhex(x) for x in numbers]
+    _compute_part(target, Call(kernel, given, rest, dtype), out)
+    return out.view(torch.int16).numpy().view(np.uint16)
+
+
+def _look_up(table: Array, values: torch.Tensor, out: torch.Tensor) -> None:
+    given, made = (x.view(torch.int16).numpy().view(np.uint16) for x in (values, out))
+
+    def piece(first: int, last: int) -> int:
+        here = np.s_[first * _CODES : last * _CODES]
+        np.take(table, given[here], out=made[here], mode="clip")
+        return 0
+
+    parts = -(-len(given) // _CODES)
+    in_parts(piece, parts, parts)
 
 
 def convert_nans(to: torch.Tensor, source: torch.Tensor) -> None:
     """Gives the NaNs of a copy the code that a GPU's conversion returns."""
     pair = source.dtype, to.dtype
+    if to.dtype == torch.float8_e4m3fn and source.dtype.is_floating_point:
+        _overflow_to_nan(to, source.float())
     if source.dtype not in _TYPES or pair[0] == pair[1] or pair == (torch.bfloat16, torch.float32):
         return
     if pair == (torch.float16, torch.float64):
@@ -207,9 +325,25 @@ def convert_nans(to: torch.Tensor, source: torch.Tensor) -> None:
     canonical(to)
 
 
+def _overflow_to_nan(to: torch.Tensor, wide: torch.Tensor) -> None:
+    """As PyTorch 2.11, which was recorded; later ones return the largest number."""
+    over = ~(wide.abs() <= _MOST_E4M3)
+    to.view(torch.uint8)[over] = (0x7F | wide[over].signbit() * 0x80).to(torch.uint8)
+
+
+def copied(request: Request) -> Answer | None:
+    """Copies and conversions, which the CPU makes but for the codes of NaN."""
+    if request.base not in ("copy", "_to_copy"):
+        return None
+    made = call_on_cpu(request.function, request.args, request.kwargs)
+    convert_nans(made, request.args[1] if request.base == "copy" else request.args[0])
+    return Answer(made, *why_exact(request.name, request.tensors, request.kwargs), order=ON_CPU)
+
+
 def canonical(values: torch.Tensor) -> torch.Tensor:
     """Values with the NaN that a GPU's arithmetic and conversions return."""
-    if values.dtype not in _TYPES:
+    # A sum is fast, and shows whether there may be any.
+    if values.dtype not in _TYPES or not values.sum(dtype=torch.float32).isnan():
         return values
     _, integers, code = _TYPES[values.dtype]
     values.view(integers)[values.isnan()] = code
@@ -224,10 +358,14 @@ def run_kernel(
     kernel = kernel_of(target, name)
     assert kernel is not None
     count = math.prod(out.shape)
-    padded = [*operands, *[0] * (3 - len(operands))]
-    rest = [np.float32(x) for x in [*numbers, *[0.0] * (3 - len(numbers))]]
+    words = [np.float32(x) for x in [*numbers, *[0.0] * (3 - len(numbers))]]
+    rest = [*words, np.uint32(_TYPES[dtype][0])]
+    missing = 3 - len(operands)
+    if compute_alone(kernel, [*operands, *[None] * (missing + 3), *rest], out):
+        return
     blocks = min(-(-count // _THREADS), _BLOCKS)
-    kernel.launch(blocks, _THREADS, [*padded, out, count, *rest, _TYPES[dtype][0]])
+    share = -(-count // (blocks * _THREADS)) * _WARP
+    launch(kernel, blocks, _THREADS, [*operands, *[0] * missing, out, count, share, *rest])
 
 
 def kernel_of(target: str, name: str) -> Kernel | None:

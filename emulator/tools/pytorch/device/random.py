@@ -7,19 +7,19 @@ from how many threads PyTorch starts: blocks of 256, as many as the chip has roo
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import torch
 
-from emulator.matrices.library.recorded import RECORDED_ON, Evidence
 from emulator.targets import BOARDS, Chip
+from emulator.tools.pytorch.device.family import Answer, Request, on_chip
 from emulator.tools.pytorch.device.generator import Generator, of_device
 from emulator.tools.pytorch.device.kernel import find_kernel
 from emulator.tools.pytorch.device.pointwise import canonical
 
-EVIDENCE = "Philox and PyTorch's distributions, on the threads of the chip"
+_WHY = "Philox and PyTorch's distributions, on the threads of the chip"
 _BLOCK = 256
 #: bytes that a thread loads at a time
 _VECTOR = 16
@@ -38,26 +38,19 @@ class Random:
     def __init__(self, chip: Chip, generator: Generator) -> None:
         self.chip, self._generator = chip, generator
 
-    @property
-    def evidence(self) -> Evidence:
-        return "recorded" if self.chip.name == RECORDED_ON else "modelled"
-
-    def run(self, function: Any, args: Sequence[Any], kwargs: Any) -> Any:
-        """The result of an operator; None where PyTorch's way or the chip's threads are unknown."""
-        rule = _RULES.get(function)
+    def __call__(self, request: Request) -> Answer | None:
+        """The answer to a request; None where PyTorch's way or the chip's threads are unknown."""
+        rule = _RULES.get(request.function)
         if rule is None or self.chip.name not in BOARDS:
             return None
         if find_kernel(self.chip.target.name, "random", "random_words") is None:
             return None
-        schema = function._schema.arguments
-        given = {x.name: x.default_value for x in schema} | dict(kwargs)
-        given |= dict(zip([x.name for x in schema], args, strict=False))
-        tensors = [x for x in given.values() if isinstance(x, torch.Tensor)]
-        if any(x.numel() * x.element_size() >= _LIMIT for x in tensors):
+        if any(x.numel() * x.element_size() >= _LIMIT for x in request.tensors):
             return None
-        given.pop("generator", None)
-        generator = of_device(kwargs.get("generator")) or self._generator
-        return rule(_Draw(self.chip, generator), **given)
+        given = dict(request.given)
+        generator = of_device(given.pop("generator", None)) or self._generator
+        made = rule(_Draw(self.chip, generator), **given)
+        return None if made is None else Answer(made, _WHY, on_chip(self.chip, "recorded"))
 
 
 class _Draw:

@@ -14,6 +14,7 @@ import torch
 
 from dtypes import Array
 from emulator.tools.pytorch.device.arithmetic import WARP
+from emulator.tools.pytorch.device.native import take_turns
 
 _MOST_THREADS = 512
 _THREADS_OF_PROCESSOR = 2048
@@ -212,17 +213,10 @@ def take(steps: Steps, state: State, values: Array, first: int = 0, step: int = 
         held[here] = new
 
 
-def take_all(steps: Steps, state: State, values: Array) -> None:
-    """Elements for all accumulators again and again, until there are no more."""
-    width = state[0].shape[1]
-    for first in range(0, values.shape[1], width):
-        take(steps, state, values[:, first : first + width])
-
-
 def _by_elements(steps: Steps, values: Array, threads: Threads, lists: int) -> State:
     """Each thread takes every so-manieth element, with its accumulators in turn."""
     state = steps.start((values.shape[0], lists * threads.total))
-    take_all(steps, state, values)
+    take_turns(steps, state, values)
     return _join_lists(steps, tuple(x.reshape(-1, lists, threads.total) for x in state), 1)
 
 
@@ -235,7 +229,7 @@ def _by_vectors(steps: Steps, values: Array, threads: Threads, shift: int) -> St
         take(steps, state, values[:, :head], shift * length, length)
         values = values[:, head:]
     whole = values.shape[1] - values.shape[1] % length
-    take_all(steps, state, values[:, :whole])
+    take_turns(steps, state, values[:, :whole])
     if whole < values.shape[1]:
         take(steps, state, values[:, whole:], 0, length)
     return _join_lists(steps, tuple(x.reshape(-1, threads.total, length) for x in state), 2)

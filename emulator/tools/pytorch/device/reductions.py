@@ -41,7 +41,7 @@ class Product(Sum):
 
 class Magnitudes(Sum):
     def take(self, state: State, values: Array) -> State:
-        return (state[0] + np.abs(values),)
+        return (state[0] + abs(values),)
 
 
 class Squares(Sum):

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from math import prod
+from typing import Any
 
 import numpy as np
 import torch
@@ -21,7 +22,10 @@ from emulator.tools.pytorch.device.arithmetic import (
     function,
     halved,
     rows_of,
+    some_rows_at_a_time,
 )
+from emulator.tools.pytorch.device.native import on_rows, take_turns
+from emulator.tools.pytorch.device.reductions import Sum
 
 #: the longest rows that a warp keeps in registers, forwards and backwards
 _ROW_OF_WARP, _GRADIENT_OF_WARP = 2048, 1024
@@ -98,11 +102,7 @@ def in_turns(values: Array, threads: int, vector: int = 1, held: Array | None = 
     """What each thread adds up; it takes every so-manieth vector of a row."""
     if held is None:
         held = np.zeros((len(values), threads), np.float32)
-    vectors = values.reshape(len(values), -1, vector)
-    for first in range(0, vectors.shape[1], threads):
-        part = vectors[:, first : first + threads]
-        for place in range(vector):
-            held[:, : part.shape[1]] += part[:, :, place]
+    take_turns(Sum(), (held,), values, vector)
     return held
 
 
@@ -135,15 +135,37 @@ def sums_along(like: torch.Tensor, axis: int, gradient: bool = False) -> Sums:
     return choose(count, like.element_size(), like.data_ptr())
 
 
+def _difference(left: Any, right: Any) -> Any:
+    return left - right
+
+
+def _quotient(left: Any, right: Any) -> Any:
+    return left / right
+
+
 def softmax(
     target: Target, x: torch.Tensor, axis: int, logarithm: bool, out: torch.dtype
 ) -> torch.Tensor:
     """The softmax along an axis, or its logarithm."""
+    if axis == x.dim() - 1 and x.dim() > 1:
+        compute = partial(_softmax, target, axis=1, logarithm=logarithm, out=out)
+        (made,) = some_rows_at_a_time(x, x.shape[axis], lambda rows: (compute(rows),))
+        return made.reshape(x.shape)
+    return _softmax(target, x, axis, logarithm, out)
+
+
+def _softmax(
+    target: Target, x: torch.Tensor, axis: int, logarithm: bool, out: torch.dtype
+) -> torch.Tensor:
     values, shape = rows_of(x, axis)
-    shifted = values - values.max(1, keepdims=True)
+    shifted = on_rows(_difference, values, values.max(1, keepdims=True))
     powers = function(target, "exp", shifted)
     sums = sums_along(x, axis)(powers)[:, None]
-    made = shifted - function(target, "log", sums) if logarithm else powers / sums
+    made = (
+        on_rows(_difference, shifted, function(target, "log", sums))
+        if logarithm
+        else on_rows(_quotient, powers, sums)
+    )
     return from_rows(made, shape, axis).to(out)
 
 

@@ -15,13 +15,14 @@ __device__ float rounded(float x, int type) {
 
 #define ROUND(x) rounded(x, type)
 #pragma nv_diag_suppress 177  // most take fewer than three tensors
+// Each warp takes a share of the elements that lie together, which caches like better.
 #define POINTWISE(name, value)                                                                  \
   extern "C" __global__ void op_##name(const float *as, const float *bs, const float *cs,       \
-                                       float *out, unsigned count, float p, float q, float r,   \
-                                       int type) {                                              \
-    unsigned step = gridDim.x * blockDim.x;                                                     \
-    _Pragma("unroll 1") for (unsigned i = blockIdx.x * blockDim.x + threadIdx.x; i < count;     \
-                             i += step) {                                                       \
+                                       float *out, unsigned count, unsigned share, float p,     \
+                                       float q, float r, int type) {                            \
+    unsigned thread = blockIdx.x * blockDim.x + threadIdx.x;                                    \
+    unsigned first = thread / 32 * share, end = min(first + share, count);                      \
+    _Pragma("unroll 1") for (unsigned i = first + thread % 32; i < end; i += 32) {              \
       float a = as[i], b = bs[i], c = cs[i];                                                    \
       out[i] = (value);                                                                         \
     }                                                                                           \
@@ -87,6 +88,10 @@ POINTWISE(addcmul, p == 1 ? fmaf(b, c, a) : a + p * (b * c))
 POINTWISE(addcdiv, a + p * (b / c))
 POINTWISE(lerp, fabsf(c) < 0.5f ? a + c * (b - a) : b - (b - a) * (1.0f - c))
 POINTWISE(cube, ROUND(a *a) * a)
+POINTWISE(inverse_square, 1.0f / ROUND(a *a))
+POINTWISE(copy, a)
+POINTWISE(one, 1.0f)
+POINTWISE(clamp, a != a ? a : b != b ? b : c != c ? c : fminf(fmaxf(a, b), c))
 POINTWISE(maximum, a != a ? a : b != b ? b : fmaxf(a, b))
 POINTWISE(minimum, a != a ? a : b != b ? b : fminf(a, b))
 
@@ -106,6 +111,17 @@ __device__ float floor_of_quotient(float a, float b) {
   return quotient - whole > 0.5f ? whole + 1.0f : whole;
 }
 POINTWISE(div_floor, floor_of_quotient(a, b))
+// By a number, with its reciprocal.
+POINTWISE(div_trunc_by, truncf(a *p))
+
+__device__ float floor_of_product(float a, float b, float inverse, int type) {
+  float rest = fmodf(a, b), quotient = (a - rest) * inverse;
+  if (rest != 0 && (b < 0) != (rest < 0)) quotient -= 1;
+  if (quotient == 0) return copysignf(0, a * inverse);
+  float whole = ROUND(floorf(quotient));
+  return quotient - whole > 0.5f ? whole + 1.0f : whole;
+}
+POINTWISE(div_floor_by, floor_of_product(a, p, q, type))
 
 // --- special functions ---
 
@@ -114,6 +130,12 @@ __device__ float logaddexp_of(float a, float b) {
   return fmaxf(a, b) + log1pf(expf(-fabsf(a - b)));
 }
 POINTWISE(logaddexp, logaddexp_of(a, b))
+
+__device__ float log_of_sum(float a, float b) {
+  float low = b != b ? b : LESS(a, b), high = b != b ? b : MORE(a, b);
+  return low != high || isfinite(low) ? log1pf(expf(low - high)) + high : a;
+}
+POINTWISE(log_of_sum, log_of_sum(a, b))
 POINTWISE(logit, logf(a / (1.0f - a)))
 POINTWISE(sigmoid, 1.0f / (1.0f + expf(-a)))
 POINTWISE(xlogy, b != b ? NAN : a == 0 ? 0.0f : a * logf(b))
