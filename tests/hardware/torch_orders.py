@@ -255,7 +255,7 @@ def _orders(kernels: list[str], grid: list[int], shape: list[int], narrow: bool)
         if parts == 1:
             return [order]
         width = -(-k // parts)
-        multiples = (align, 8, int(tiles), 1) if not of_turing else (align, 8, 32, 1)
+        multiples = (align, 8, int(tiles), 32, 1) if not of_turing else (align, 8, 32, 1)
         return [order._replace(part=_up(width, x)) for x in multiples]
     if found := _XMMA.search(main):
         tile = int(found[1])

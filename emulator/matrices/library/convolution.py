@@ -42,12 +42,15 @@ class Walk(NamedTuple):
     backwards: bool = False
     #: f32 is truncated to tf32, not rounded
     truncated: bool = False
+    #: of a block's channels an instruction takes every second four
+    interleaved: bool = False
 
     def __str__(self) -> str:
         words = ["all taps of a channel" if self.block == 1 else "all channels of a tap"]
         if self.block > 1:
             words = [f"taps of {self.block} channels"]
         words += ["in whole instructions"] * self.whole + ["the last first"] * self.backwards
+        words += ["every second four of them at once"] * self.interleaved
         return ", ".join([*words, *["truncated to tf32"] * self.truncated])
 
 
@@ -237,6 +240,8 @@ def along_one_axis(a: Array, b: Array, walk: Walk, k: int) -> tuple[Array, Array
     places = []
     for start in range(0, channels, walk.block or channels):
         block = np.arange(start, min(start + (walk.block or channels), channels))
+        if walk.interleaved:
+            block = block[np.argsort(block // 4 % 2, kind="stable")]
         at = block * taps + order
         more = -len(block) % k if walk.whole else 0
         places.append(np.pad(at, [(0, 0), (0, more)], constant_values=channels * taps).reshape(-1))

@@ -17,8 +17,9 @@ import torch
 
 from dtypes import Array
 from emulator.matrices.gemm import gemm
-from emulator.targets import Chip, Target
+from emulator.targets import Chip
 from emulator.tools.pytorch.device.kernel import find_kernel
+from emulator.tools.pytorch.device.reductions import sum_
 from emulator.tools.pytorch.operations import FORMAT_NAMES, codes_of, tensor_of
 
 _THREADS = 128
@@ -46,7 +47,7 @@ def attend(
 
     The logarithms are ``(batch, heads, queries)`` and f32. `scale` multiplies the scores.
     """
-    rows = _Rows(chip.target, form, causal, np.float32(scale), q.shape[2], k.shape[2])
+    rows = _Rows(chip, form, causal, np.float32(scale), q.shape[2], k.shape[2])
     q3, k3, v3 = (x.reshape(-1, *x.shape[2:]) for x in (q, k, v))
     splits = _splits(chip, q, k) if form == FLASH else 1
     if splits == 1:
@@ -58,14 +59,17 @@ def attend(
 
 
 def has_gradient(form: int, q: torch.Tensor, k: torch.Tensor) -> bool:
-    """Whether the order of the gradients is known: of one block of queries and of keys.
+    """Whether the order of the gradients is known: of one block of keys.
 
     More blocks add to the gradient of q in the order in which they end.
     """
-    longest, width = max(q.shape[2], k.shape[2]), q.shape[3]
-    return (form == FLASH and longest <= 128 and width in (32, 64)) or (
-        form == CUDNN and longest <= 64 and width == 32
-    )
+    (queries, width), keys = q.shape[2:], k.shape[2]
+    if form == EFFICIENT:
+        return keys <= _gradient_block(q)[1]
+    longest = max(queries, keys)
+    if form == FLASH:
+        return longest <= 128 and width in (32, 64)
+    return longest <= 64 and width == 32
 
 
 def attend_backward(
@@ -76,7 +80,7 @@ def attend_backward(
 
     `given` is the gradient of its result, `made` what `attend` returned.
     """
-    rows = _Rows(chip.target, form, causal, np.float32(scale), q.shape[2], k.shape[2])
+    rows = _Rows(chip, form, causal, np.float32(scale), q.shape[2], k.shape[2])
     q3, k3, v3, result, given3 = (
         x.reshape(-1, *x.shape[2:]) for x in (q, k, v, made.result, given)
     )
@@ -91,6 +95,13 @@ def _block_keys(form: int, width: int) -> int:
     if form == EFFICIENT:
         return 64 if width <= 64 else 128
     return 128 if width <= 64 else 64
+
+
+def _gradient_block(q: torch.Tensor) -> tuple[int, int]:
+    """Queries and keys of a block of the efficient kernel's gradient, of heads of up to 128."""
+    if q.shape[-1] <= 64:
+        return 64, 64
+    return 128, 64 if q.dtype == torch.float32 else 128
 
 
 def _split_keys(width: int) -> int:
@@ -146,7 +157,7 @@ def _attend_in_splits(
 class _Rows(NamedTuple):
     """What all blocks of an attention share."""
 
-    target: Target
+    chip: Chip
     form: int
     causal: bool
     scale: np.float32
@@ -189,29 +200,59 @@ class _Rows(NamedTuple):
         self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, result: torch.Tensor,
         given: torch.Tensor, logarithms: torch.Tensor,
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:  # fmt: skip
-        """The gradients of q, k and v, in f32, of one block of queries and of keys."""
-        count, width = logarithms.numel(), v.shape[2]
-        threads = 8 if self.form == CUDNN else min(width, 64) // 8
-        dots, scores = _new(count), self._scores(q, k, 0, self.keys)
+        """The gradients of q, k and v, in f32, of one block of keys."""
+        if self.form == EFFICIENT:
+            # Its first product has the keys on the left, which matters for f32 of three parts.
+            scores = self._masked(self._product(k, q.mT, None).mT, 0, self.keys)
+        else:
+            scores = self._scores(q, k, 0, self.keys)
+        weights = torch.empty_like(scores)
         self.launch(
-            "row_dots", count, given.float(), result.float(), dots, count, width, threads,
+            "weights_again", scores.numel(), scores, logarithms, weights, scores.numel(),
+            self.keys, self.scale, self._power(), self.form,
+        )  # fmt: skip
+        narrow, scale = weights.to(q.dtype), float(self.scale)
+        if self.form == EFFICIENT:
+            weights = narrow.float()
+        slopes = weights * (self._product(given, v.mT, None) - self._dots(result, given))
+        # FlashAttention's kernel scales the results.
+        before, after = (1.0, scale) if self.form == FLASH else (scale, 1.0)
+        slopes = (slopes * before).to(q.dtype)
+        dq = self._product(slopes, k, torch.zeros_like(q, dtype=torch.float32))
+        return dq * after, self._over_queries(slopes, q) * after, self._over_queries(narrow, given)
+
+    def _dots(self, result: torch.Tensor, given: torch.Tensor) -> torch.Tensor:
+        """For every query, the product of its result and the gradient of that."""
+        width = result.shape[2]
+        if self.form == EFFICIENT and result.dtype == torch.float32:
+            return sum_(self.chip, result * given, -1, keepdim=True)
+        threads = {CUDNN: 8, EFFICIENT: -(-width // 64) * 2, FLASH: min(width, 64) // 8}[self.form]
+        dots = _new(result.shape[0] * result.shape[1])
+        self.launch(
+            "row_dots", len(dots), given.float(), result.float(), dots, len(dots), width, threads,
             self.form,
         )  # fmt: skip
-        weights, slopes = torch.empty_like(scores), torch.empty_like(scores)
-        self.launch(
-            "score_gradients", scores.numel(), scores, self._product(given, v.mT, None), logarithms,
-            dots, weights, slopes, scores.numel(), self.keys, self.scale, self._power(), self.form,
-        )  # fmt: skip
-        weights, slopes = weights.to(q.dtype), slopes.to(q.dtype)
-        # cuDNN's kernel has scaled the gradients of the scores.
-        factor = float(self.scale) if self.form == FLASH else 1.0
-        dq, dk = self._product(slopes, k, None), self._product(slopes.mT, q, None)
-        return dq * factor, dk * factor, self._product(weights.mT, given, None)
+        return dots.view(*result.shape[:2], 1)
+
+    def _over_queries(self, left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+        """The transpose of `left` times `right`: a sum over queries."""
+        step = _gradient_block(right)[0] if self.form == EFFICIENT else self.queries
+        total = torch.zeros(len(left), left.shape[2], right.shape[2])
+        for part in (slice(i, i + step) for i in range(0, self.queries, step)):
+            operands = left[:, part].mT, right[:, part]
+            if left.dtype == torch.float32:
+                total = total + self._product(*operands, torch.zeros_like(total))
+            else:
+                total = self._product(*operands, total)
+        return total
 
     def _scores(self, q: torch.Tensor, k: torch.Tensor, start: int, keys: int) -> torch.Tensor:
         """Scores of a block, -infinity where there is no key or a query must not see it."""
-        scores = torch.full((*q.shape[:2], keys), -math.inf)
-        scores[..., : k.shape[1]] = self._product(q, k.mT, None)
+        return self._masked(self._product(q, k.mT, None), start, keys)
+
+    def _masked(self, products: torch.Tensor, start: int, keys: int) -> torch.Tensor:
+        scores = torch.full((*products.shape[:2], keys), -math.inf)
+        scores[..., : products.shape[2]] = products
         if self.causal:
             last = torch.arange(self.queries)[:, None] + self.keys - self.queries
             scores.masked_fill_(torch.arange(start, start + keys) > last, -math.inf)
@@ -229,7 +270,7 @@ class _Rows(NamedTuple):
         return tensor_of(self._gemm(codes_of(a), codes_of(b), codes, ins), "f32")
 
     def _gemm(self, a: Array, b: Array, c: Array | None, ins: str) -> Array:
-        return gemm(a, b, c, instruction=ins, target=self.target, codes=True, progress=False)
+        return gemm(a, b, c, instruction=ins, target=self.chip.target, codes=True, progress=False)
 
     def _from_three(self, a: Array, b: Array, c: torch.Tensor | None) -> Array:
         """A·B of f32 from three products of tf32: small times big, big times small, big times big.
@@ -250,7 +291,7 @@ class _Rows(NamedTuple):
 
     def launch(self, name: str, count: int, *args: Any) -> None:
         """Runs a kernel of attention.cu with a thread for each of `count`."""
-        kernel = find_kernel(self.target.name, "attention", name)
+        kernel = find_kernel(self.chip.target.name, "attention", name)
         assert kernel is not None
         given = [x.contiguous() if isinstance(x, torch.Tensor) else x for x in args]
         kernel.launch(-(-count // _THREADS), _THREADS, given)

@@ -14,6 +14,7 @@ import torch
 
 from dtypes import Array
 from emulator.targets import Chip
+from emulator.tools.pytorch.device import cudnn_norms
 from emulator.tools.pytorch.device.arithmetic import WARP, fma, function, rounded
 from emulator.tools.pytorch.device.norms import block, in_turns
 from emulator.tools.pytorch.device.reductions import Welford
@@ -121,6 +122,11 @@ def _is_cudnn(x: torch.Tensor, weight: torch.Tensor | None, bias: torch.Tensor |
     return wide and x.dim() > 2 and x.dtype in types and torch.backends.cudnn.enabled
 
 
+def _is_known(x: torch.Tensor) -> bool:
+    """Whether the order of cuDNN's batch norm is known."""
+    return x.dtype == torch.float32 and x[:, 0].numel() <= cudnn_norms.LARGEST
+
+
 def _has_rows(x: torch.Tensor) -> bool:
     """Whether the elements of a channel lie together; PyTorch has other kernels else."""
     return x.dim() > 1 and x.is_contiguous() and x.stride(1) != 1
@@ -132,14 +138,19 @@ def batch_norm(
     momentum: float, eps: float,
 ) -> tuple[torch.Tensor, ...] | None:  # fmt: skip
     """The normalised tensor, and mean and reciprocal deviation of each channel."""
-    if (training and _is_cudnn(x, weight, bias)) or not _has_rows(x):
+    cudnn = training and _is_cudnn(x, weight, bias)
+    if (cudnn and not _is_known(x)) or not _has_rows(x):
         return None
     values = x.float().numpy().reshape(*x.shape[:2], -1)
+    if cudnn:
+        flat = _by_channel(values)
+        mean, variance, scale = cudnn_norms.moments(chip.target, flat, eps)
+        _update_all(running_mean, running_var, mean, variance, flat.shape[1], momentum)
+        made = cudnn_norms.normalised(flat, mean, scale, _floats(weight), _floats(bias))
+        return _by_image(made, x), torch.from_numpy(mean), torch.from_numpy(scale)
     if training:
         mean, variance = _moments(values)
-        count = values[:, 0].size
-        _update(running_mean, mean, momentum)
-        _update(running_var, variance * np.float32(count / max(count - 1, 1)), momentum)
+        _update_all(running_mean, running_var, mean, variance, values[:, 0].size, momentum)
     else:
         mean, variance = _floats(running_mean), _floats(running_var)
     scale = function(chip.target, "rsqrt", variance + np.float32(eps))
@@ -148,6 +159,26 @@ def batch_norm(
     made = fma(factor * (values - mean[:, None]), scale[:, None], addend)
     out = torch.from_numpy(made).reshape(x.shape).to(x.dtype)
     return out, torch.from_numpy(mean.copy()), torch.from_numpy(scale)
+
+
+def _by_channel(values: Array) -> Array:
+    """``(channels, elements)`` of values ``(batch, channels, elements)``."""
+    return values.swapaxes(0, 1).reshape(values.shape[1], -1)
+
+
+def _by_image(values: Array, like: torch.Tensor) -> torch.Tensor:
+    """A tensor of values ``(channels, elements)``."""
+    split = values.reshape(len(values), len(like), -1).swapaxes(0, 1)
+    return torch.from_numpy(np.ascontiguousarray(split)).view(like.shape)
+
+
+def _update_all(
+    running_mean: torch.Tensor | None, running_var: torch.Tensor | None, mean: Array,
+    variance: Array, count: int, momentum: float,
+) -> None:  # fmt: skip
+    """Moves the running statistics towards those of a batch with `count` elements a channel."""
+    _update(running_mean, mean, momentum)
+    _update(running_var, variance * np.float32(count / max(count - 1, 1)), momentum)
 
 
 def _update(running: torch.Tensor | None, made: Array, momentum: float) -> None:
@@ -164,10 +195,17 @@ def batch_norm_gradient(
     wanted: Sequence[bool],
 ) -> tuple[torch.Tensor | None, ...] | None:  # fmt: skip
     """The gradients of the tensor, the weight and the bias."""
-    if not wanted[0] or _is_cudnn(x, weight, weight) or not _has_rows(x):
+    cudnn = _is_cudnn(x, weight, weight)
+    if not wanted[0] or (cudnn and not (training and _is_known(x))) or not _has_rows(x):
         return None
     shape = *x.shape[:2], prod(x.shape[2:])
     loss, values = (t.float().reshape(shape).numpy() for t in (given, x))
+    if cudnn:
+        made, *sums = cudnn_norms.gradients(
+            _by_channel(loss), _by_channel(values),
+            *(_floats(t) for t in (save_mean, save_scale, weight)),
+        )  # fmt: skip
+        return _by_image(made, x), *(torch.from_numpy(s) for s in sums)
     factor = None if weight is None else _floats(weight)[:, None]
     if not training:
         if wanted[1] or wanted[2]:

@@ -1,6 +1,6 @@
-"""Interpolation of images and gradients of embeddings as a GPU computes them.
+"""Interpolation of images, and gradients of embeddings and maxima, as a GPU computes them.
 
-`kernels/interpolation.cu` holds the arithmetic of the first; the second is a matter of order.
+`kernels/interpolation.cu` holds the arithmetic of the first; the others are a matter of order.
 """
 
 from __future__ import annotations
@@ -116,9 +116,24 @@ def _embedding_gradient(
     return canonical(out)
 
 
+def _pooling_gradient(
+    chip: Chip, gradient: Any, image: Any, size: Any, stride: Any, padding: Any, dilation: Any,
+    ceiling: bool, indices: Any,
+) -> Any:  # fmt: skip
+    """Sums in f32, for each pixel, the gradients of the windows that chose it, row by row."""
+    if not image.is_contiguous():
+        return None
+    sums = np.zeros((image[..., 0, 0].numel(), image.shape[-2:].numel()), np.float32)
+    chosen = indices.reshape(len(sums), -1).numpy()
+    wide = gradient.float().reshape(len(sums), -1).numpy()
+    np.add.at(sums, (np.arange(len(sums))[:, None], chosen), wide)
+    return canonical(torch.from_numpy(sums).view(image.shape).to(image.dtype))
+
+
 _RULES = {
     _aten.upsample_bilinear2d.default: _interpolated("bilinear"),
     _aten.upsample_bicubic2d.default: _interpolated("bicubic"),
     _aten.grid_sampler_2d.default: _grid_sample,
     _aten.embedding_dense_backward.default: _embedding_gradient,
+    _aten.max_pool2d_with_indices_backward.default: _pooling_gradient,
 }

@@ -120,7 +120,8 @@ extern "C" __global__ void join_splits(const float *results, const float *factor
 }
 
 // For every query, the gradient of its result times the result. FlashAttention's threads have eight
-// columns in turn, cuDNN's, of heads of 32, four.
+// columns in turn, and so have the efficient kernel's, where neighbours add up first; cuDNN's, of
+// heads of 32, have four.
 extern "C" __global__ void row_dots(const float *given, const float *results, float *dots,
                                     unsigned rows, unsigned width, unsigned threads, int form) {
   unsigned row = blockIdx.x * blockDim.x + threadIdx.x;
@@ -143,27 +144,28 @@ extern "C" __global__ void row_dots(const float *given, const float *results, fl
   }
 #pragma unroll 1
   for (unsigned half = threads / 2; half > 0; half /= 2) {
+    unsigned step = form == EFFICIENT ? threads / 2 / half : half;
 #pragma unroll 1
-    for (unsigned i = 0; i < half; i++) sums[i] += sums[i + half];
+    for (unsigned i = 0; i + step < threads; i++) {
+      if (!(i & step)) sums[i] += sums[i + step];
+    }
   }
   dots[row] = sums[0];
 }
 
-// Weights as the gradient computes them again, and the gradients of the scores; `products` are
-// those of the gradient of the results and the values.
-extern "C" __global__ void score_gradients(const float *scores, const float *products,
-                                           const float *logarithms, const float *dots,
-                                           float *weights, float *gradients, unsigned count,
-                                           unsigned keys, float scale, float power, int form) {
+// Weights as the gradient computes them again, from the logarithms of the sums.
+extern "C" __global__ void weights_again(const float *scores, const float *logarithms,
+                                         float *weights, unsigned count, unsigned keys,
+                                         float scale, float power, int form) {
   unsigned i = blockIdx.x * blockDim.x + threadIdx.x;
   if (i >= count) return;
-  float logarithm = logarithms[i / keys], less = products[i] - dots[i / keys], exponent;
+  float score = scores[i], logarithm = logarithms[i / keys], weight;
   if (form == FLASH) {
-    exponent = __fsub_rn(__fmul_rn(scores[i], power), __fmul_rn(logarithm, LOG2E));
+    weight = exp2f(__fsub_rn(__fmul_rn(score, power), __fmul_rn(logarithm, LOG2E)));
+  } else if (form == EFFICIENT) {
+    weight = expf(__fsub_rn(__fmul_rn(score, scale), logarithm));
   } else {
-    exponent = __fmul_rn(__fmaf_rn(scores[i], scale, -logarithm), LOG2E);
+    weight = exp2f(__fmul_rn(__fmaf_rn(score, scale, -logarithm), LOG2E));
   }
-  float weight = exp2f(exponent), gradient = weight * less;
   weights[i] = weight;
-  gradients[i] = form == CUDNN ? gradient * scale : gradient;
 }
