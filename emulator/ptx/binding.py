@@ -479,7 +479,7 @@ class Binder:
                 "[variable+offset]; got",
             )
         coordinates = self._coordinates(operand, given)
-        if given.base is None and operand.space in ("tensor", "texture"):
+        if given.base is None and operand.space in ("tensor", "texture", "surface"):
             what = f"the address of {self.opcode}, operand {operand.name}, is a register; got"
             self.refuse(given, what)
         if given.base is None:

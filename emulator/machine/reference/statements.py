@@ -16,6 +16,7 @@ from emulator.machine.reference import (
     lanes,
     matrix,
     mbarriers,
+    surfaces,
     synchronisation,
     tcgen05,
     tensors,
@@ -58,6 +59,7 @@ EACH: dict[str, Callable[[Statement, Function], Run]] = {
     **cancel.EACH,
     **tcgen05.EACH,
     "tex": textures.fetch,
+    **surfaces.EACH,
 }
 #: the same of those that say where a thread goes on, and of those that threads execute together
 FLOWS = {**control.FLOWS, **synchronisation.FLOWS, **mbarriers.FLOWS}

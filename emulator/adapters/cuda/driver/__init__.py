@@ -6,13 +6,18 @@ streams allow. An error of a kernel is kept and returned by later calls, as on a
 
 from emulator.adapters.cuda.calls import DRIVER
 from emulator.adapters.cuda.driver import (
+    arrays,
     devices,
     graphs,
     launches,
     memory,
     modules,
     streams,
+    textures,
     virtual,
 )
 
-__all__ = ["DRIVER", "devices", "graphs", "launches", "memory", "modules", "streams", "virtual"]
+__all__ = [
+    "DRIVER", "arrays", "devices", "graphs", "launches", "memory", "modules", "streams", "textures",
+    "virtual",
+]  # fmt: skip
