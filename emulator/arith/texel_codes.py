@@ -30,12 +30,14 @@ def codes(format_: TexelFormat, words: NDArray[np.uint32]) -> Array:
 
 
 def _halves(words: NDArray[np.uint32]) -> NDArray[np.uint16]:
-    """f32 words as f16, cut; numbers beyond f16 become its largest, a NaN keeps its upper bits."""
+    """f32 words as f16, cut; numbers beyond f16 become its largest, a NaN keeps its upper bits,
+    or the lowest one."""
     magnitude, sign = words & 0x7FFF_FFFF, words >> 16 & _SIGN
     numbers = magnitude.view(np.float32)
     with np.errstate(over="ignore", invalid="ignore"):
         rounded = numbers.astype(np.float16)
         above = rounded.astype(np.float32) > numbers
     cut = np.minimum(rounded.view(np.uint16) - above.astype(np.uint16), _LARGEST)
-    special = 0x7C00 | magnitude >> _MORE & 0x3FF
+    payload = magnitude >> _MORE & 0x3FF
+    special = 0x7C00 | np.where(magnitude > _INFINITY, np.maximum(payload, 1), 0)
     return (np.where(magnitude >= _INFINITY, special, cut) | sign).astype(np.uint16)

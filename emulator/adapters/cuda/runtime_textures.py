@@ -68,6 +68,13 @@ def _put_channels(out: int, shape: Shape) -> None:
     put(out, "iiiii", *[bits * (i < shape.channels) for i in range(4)], kind)
 
 
+@runtime("cudaCreateChannelDesc")
+def create_channels(out: int, x: int, y: int, z: int, w: int, kind: int) -> int:
+    """Returns a structure: the caller says where, and is told so."""
+    put(out, "iiiiI", x, y, z, w, kind)
+    return out
+
+
 @runtime("cudaMallocArray")
 def allocate_array(out: int, what: int, width: int, height: int, flags: int) -> None:
     arrays.create(out, Shape(width, height, 0, *channels_at(what), flags))

@@ -14,6 +14,7 @@ from emulator.machine.reference.compute import Run, guarded
 from emulator.machine.reference.operands import addresses, reader, writer
 from emulator.machine.reference.thread import Thread
 from emulator.machine.shared.operands import ordinary
+from emulator.machine.shared.served import within_group
 from emulator.machine.shared.surfaces import (
     Part,
     check_aligned,
@@ -22,6 +23,7 @@ from emulator.machine.shared.surfaces import (
     parts_of,
     query_of,
     raw_of,
+    size_in,
     update_of,
 )
 from emulator.ptx.program import Function, Statement, items_of
@@ -74,6 +76,17 @@ def store(statement: Statement, function: Function) -> Run:
             memory.store(thread, "global", at, part.piece, int.from_bytes(data[piece], "little"))
 
     return guarded(statement, run)
+
+
+def storing_order(statement: Statement) -> Callable[[Thread], int]:
+    """The key by which threads that execute a store are sorted, as those of ``st``."""
+    handle, size_of = addresses(statement.operands["s"]), size_in(statement)
+
+    def key(thread: Thread) -> int:
+        texels = thread.run.arena.surfaces.get(handle(thread))
+        return thread.lane ^ (within_group(size_of(texels)) if texels else 0)
+
+    return key
 
 
 def reduce(statement: Statement, function: Function) -> Run:

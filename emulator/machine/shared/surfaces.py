@@ -30,9 +30,19 @@ def coordinates_of(statement: Statement) -> tuple[Bound, ...]:
     return items[: _COUNTED.get(ordinary(statement).modifiers["geometry"])]
 
 
-def _register_bytes(statement: Statement) -> int:
+def _is_formatted(ins: OrdinaryInstruction) -> bool:
+    return "p" in str(ins).split(".")
+
+
+def size_in(statement: Statement) -> Callable[[Texels], int]:
+    """The bytes of an access to a surface: those of its registers, and of a formatted store those
+    of a texel."""
+    ins = ordinary(statement)
     items = items_of(statement.operands.get("b", statement.operands.get("d")))
-    return TYPES[ordinary(statement).types[-1]].size // 8 * len(items)
+    size = TYPES[ins.types[-1]].size // 8 * len(items)
+    if _is_formatted(ins) and "operation" not in ins.modifiers:
+        return lambda texels: texels.texel
+    return lambda texels: size
 
 
 class Part(NamedTuple):
@@ -73,9 +83,9 @@ def parts_of(statement: Statement) -> Parts:
     Raises Failure, with the position of a lane, for a handle that names no surface, one of another
     geometry than the instruction's, and an access that the surface refuses.
     """
-    ins = ordinary(statement)
-    modifiers, formatted = ins.modifiers, ".p." in f"{ins}."
-    size, mode = _register_bytes(statement), cast("Mode", modifiers["clamp"])
+    ins, size_of = ordinary(statement), size_in(statement)
+    modifiers, formatted = ins.modifiers, _is_formatted(ins)
+    mode = cast("Mode", modifiers["clamp"])
 
     def parts(
         objects: Mapping[int, Texels], handles: Array, coordinates: Sequence[Array]
@@ -86,15 +96,14 @@ def parts_of(statement: Statement) -> Parts:
             if texels.geometry != modifiers["geometry"]:
                 reason = f"{ins} is of another geometry than {texels!r}"
                 raise Failure("surface", reason, int(lanes[0]))
-            # What is formatted has the size of a texel, but for reductions.
-            whole = texels.texel if formatted and "operation" not in modifiers else size
+            size = size_of(texels)
             given = [axis[lanes].astype(np.uint32).view(np.int32).astype(np.int64)
                      for axis in coordinates]  # fmt: skip
             try:
-                addresses, inside = texels.places(given, whole, mode, whole if formatted else 1)
+                addresses, inside = texels.places(given, size, mode, size if formatted else 1)
             except SurfaceError as error:
                 raise Failure(error.kind, str(error), int(lanes[error.index])) from None
-            yield Part(texels, lanes, lanes[inside], addresses[inside], whole)
+            yield Part(texels, lanes, lanes[inside], addresses[inside], size)
 
     return parts
 
@@ -112,12 +121,12 @@ def raw_of(statement: Statement) -> Callable[[Texels, Sequence[Array]], Raw]:
         given = [*words, *absent][: texels.channels]
         return _bytes([codes(texels.format, x.astype(np.uint32)) for x in given])
 
-    return formatted if ".p." in f"{ins}." else plain
+    return formatted if _is_formatted(ins) else plain
 
 
 def _bytes(elements: Sequence[Array]) -> Raw:
     held = np.ascontiguousarray(np.stack(elements, axis=-1))
-    return held.view(np.uint8).reshape(len(held), -1)
+    return held.view(np.uint8).reshape(len(held), held.shape[1] * held.itemsize)
 
 
 def words_of(raw: Raw) -> Array:

@@ -83,12 +83,13 @@ def store(statement: Statement, function: Function) -> Step:
     reads = [reader(item, type_, function) for item in items]
 
     def run(s: Strand, mask: Array | None) -> None:
-        words = [np.broadcast_to(read(s), len(s)) for read in reads]
+        given = [np.broadcast_to(read(s), len(s)) for read in reads]
         for part in parts(s, mask):
-            data = raw(part.texels, [given[part.inside] for given in words])
+            data = raw(part.texels, [words[part.inside] for words in given])
             for piece, at in part.pieces():
                 if len(at):
-                    memory.store(s, "global", at, words_of(data[:, piece]), part.inside)
+                    words = words_of(data[:, piece])
+                    memory.store(s, "global", at, words, part.inside, part.size)
 
     return guarded(statement, run)
 
