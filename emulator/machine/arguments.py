@@ -38,6 +38,14 @@ class Copied(NamedTuple):
     offset: int
 
 
+class Named(NamedTuple):
+    """What a variable of type .texref or .surfref names, and its handle."""
+
+    name: str
+    handle: int
+    given: Texture | Surface
+
+
 @dataclass
 class Placed:
     """Placed arguments: the bytes of all parameters, and the arrays to write back to."""
@@ -75,9 +83,11 @@ class Placed:
 
 
 def place_arguments(
-    placed: Placed, arena: Arena, function: Function, given: Sequence[Any] | Mapping[str, Any]
-) -> None:
-    """Places arrays in the arena and packs the parameters.
+    placed: Placed, arena: Arena, function: Function, given: Sequence[Any] | Mapping[str, Any],
+    named: Sequence[Named] = (),
+) -> None:  # fmt: skip
+    """Places arrays in the arena and packs the parameters; `named` is what a module has in its own
+    textures and surfaces.
 
     Raises OperandError for a wrong number, kind, type or size of arguments.
     """
@@ -86,7 +96,10 @@ def place_arguments(
     labels = _labels(given, names)
     arrays = [(label, array) for label, x in zip(labels, values, strict=True)
               if (array := _array_of(x, label)) is not None]  # fmt: skip
+    arrays += [(x.name, x.given.array) for x in named if isinstance(x.given, Surface)]
     addresses = _place_arrays(arena, arrays, placed)
+    for each in named:
+        _name(arena, each.handle, each.given, addresses)
     raw = bytearray(max((p.offset + p.bytes for p in function.parameters), default=0))
     for parameter, label, value in zip(function.parameters, labels, values, strict=True):
         if isinstance(value, (Texture, Surface)):
@@ -110,14 +123,19 @@ def _handle(
             f"parameter {label} is .{parameter.type} of {parameter.bytes} bytes; a "
             f"{type(given).__name__} is passed as a handle of 8"
         )
+    is_texture = isinstance(given, Texture)
+    handle = (_FIRST_HANDLE if is_texture else SURFACE_HANDLE) + parameter.offset
+    _name(arena, handle, given, addresses)
+    return handle
+
+
+def _name(arena: Arena, handle: int, given: Texture | Surface, addresses: dict[int, int]) -> None:
+    """Lets kernels find a texture or a surface by its handle."""
     if isinstance(given, Texture):
-        handle = _FIRST_HANDLE + len(arena.textures)
         arena.textures[handle] = given
     else:
-        handle = SURFACE_HANDLE + len(arena.surfaces)
         address = addresses[given.array.ctypes.data]
         arena.surfaces[handle] = replace(given.texels, address=address)
-    return handle
 
 
 def arrays_of(

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 import surface_jobs
 
-from emulator import KernelError, Module, OperandError, Surface
+from emulator import KernelError, Module, OperandError, Surface, Texture
 from emulator.arith import texel_codes
 from emulator.machine.shared import surfaces
 from emulator.memory.surface import Texels
@@ -202,3 +202,60 @@ def test_a_launch_that_fails_leaves_the_array() -> None:
 def test_what_is_no_surface_is_refused(array: Any, options: Any, said: str) -> None:
     with pytest.raises(OperandError, match=said):
         Surface(array, **options)
+
+
+# --- variables that are handles -------------------------------------------------------------------
+
+BOUND = """.version 9.0
+.target sm_90
+.address_size 64
+.global .texref tx; .global .surfref sf;
+.global .samplerref sm = { addr_mode_0 = wrap, filter_mode = nearest }; .global .u32 other = 5;
+.visible .entry k(.param .u64 out)
+{
+    .reg .b64 %d<4>; .reg .f32 %f<7>; .reg .b32 %r<3>;
+    ld.param.u64 %d1, [out]; mov.u32 %r1, %tid.x; cvt.rn.f32.u32 %f5, %r1; mov.f32 %f6, 0f3F000000;
+    tex.2d.v4.f32.f32 {%f1, %f2, %f3, %f4}, [tx, {%f5, %f6}];
+    mov.u64 %d2, tx; tex.2d.v4.f32.f32 {%f2, %f0, %f3, %f4}, [%d2, {%f5, %f6}];
+    mul.wide.u32 %d3, %r1, 4; add.u64 %d1, %d1, %d3; st.global.f32 [%d1], %f2;
+    shl.b32 %r2, %r1, 2; sust.b.1d.b32.zero [sf, %r2], %f1;
+    ret;
+}
+"""
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_variables_name_what_is_bound_to_them(engine: str) -> None:
+    module, out, written = Module(BOUND), np.zeros(4, np.float32), np.zeros(4, np.float32)
+    assert not module.problems
+    with pytest.raises(KernelError, match="names no texture"):
+        module["k"].launch(1, 4, [out], engine=engine)
+    for row in (1, 2):
+        texels = np.arange(4 * row, 4 * row + 12, dtype=np.float32).reshape(3, 4)
+        module.bind("tx", Texture(texels))
+        module.bind("sf", Surface(written))
+        module["k"].launch(1, 4, [out], engine=engine)
+        assert out.tolist() == written.tolist() == texels[0].tolist()
+    assert module.variable("other").tolist() == [5, 0, 0, 0]
+
+
+def test_what_cannot_be_bound_is_refused() -> None:
+    module = Module(BOUND)
+    with pytest.raises(OperandError, match=r"no \.texref or \.surfref 'tq'; there are tx, sf"):
+        module.bind("tq", Texture(np.zeros(4, np.float32)))
+    with pytest.raises(OperandError, match=r"a \.surfref, which names a Surface; got Texture"):
+        module.bind("sf", Texture(np.zeros(4, np.float32)))
+
+
+@pytest.mark.parametrize(
+    ("given", "instead", "said"),
+    [
+        ("[tx, {", "[tx, sm, {", "a sampler beside the texture of tex.2d.v4.f32.f32 is legal PTX"),
+        ("[sf, %r2]", "[tx, %r2]", "takes an address in .surface; 'tx' is in .texture"),
+        ("[sf, %r2]", "[sf, %f2]", "registers of type .b32, .u32, .s32; '%f2' is .f32"),
+        ("st.global.f32 [%d1]", "st.f32 [tx]", "takes an address in .global; 'tx' is in .texture"),
+    ],
+)
+def test_statements_that_misuse_a_handle_are_problems(given: str, instead: str, said: str) -> None:
+    (problem,) = Module(BOUND.replace(given, instead, 1)).problems
+    assert said in problem.reason

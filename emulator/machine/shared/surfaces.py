@@ -73,7 +73,7 @@ def named(objects: Mapping[int, Texels], handle: int, index: int) -> Texels:
     """The surface of a handle; Failure, of the lane at `index`, where it names none."""
     if handle in objects:
         return objects[handle]
-    reason = f"the handle {handle:#x} names no surface; pass a Surface as an argument"
+    reason = f"the handle {handle:#x} names no surface; pass a Surface, or bind one"
     raise Failure("surface", reason, index)
 
 
