@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from emulator.matrices.gemm import gemm
     from emulator.matrices.mma import mma
     from emulator.memory.descriptors import load_tile, store_tile
+    from emulator.memory.surface import Surface
     from emulator.memory.tensor_map import TensorMap
     from emulator.memory.texture import Texture
     from emulator.targets import TARGETS
@@ -74,6 +75,7 @@ __all__ = [
     "Recipe",
     "SharedMemoryDescriptor",
     "StoredTile",
+    "Surface",
     "TensorMap",
     "Texture",
     "UndefinedError",
@@ -117,6 +119,7 @@ _LATER = {
     "emulator.matrices.mma": "mma",
     "emulator.memory.descriptors": "load_tile store_tile",
     "emulator.memory.tensor_map": "TensorMap",
+    "emulator.memory.surface": "Surface",
     "emulator.memory.texture": "Texture",
     "emulator.targets": "TARGETS",
     "emulator.tools.descriptors.description": "describe_descriptor",

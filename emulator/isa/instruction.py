@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 EFFECTS = {
     "pure": "writes registers and does nothing else",
     "reads": "loads registers from memory",
-    "samples": "reads texels of a texture",
+    "samples": "reads texels of a texture or surface",
+    "paints": "writes texels of a surface",
     "writes": "stores to memory",
     "exchanges": "reads and writes memory that other blocks see, as one action",
     "reduces": "combines memory with its operands, and gives nothing back",

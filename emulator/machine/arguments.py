@@ -6,7 +6,7 @@ import contextlib
 import math
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,6 +15,7 @@ from dtypes import Array
 from emulator.errors import OperandError, hint, listing, quoted, shown
 from emulator.memory.allocation import Allocation, fits
 from emulator.memory.arena import Arena, bytes_view
+from emulator.memory.surface import SURFACE_HANDLE, Surface
 from emulator.memory.tensor_map import TensorMap
 from emulator.memory.tensor_map_bits import BYTES as BYTES_OF_A_MAP
 from emulator.memory.texture import Texture
@@ -36,6 +37,14 @@ class Copied(NamedTuple):
     array: Array
     allocation: Allocation
     offset: int
+
+
+class Named(NamedTuple):
+    """What a variable of type .texref or .surfref names, and its handle."""
+
+    name: str
+    handle: int
+    given: Texture | Surface
 
 
 @dataclass
@@ -75,9 +84,11 @@ class Placed:
 
 
 def place_arguments(
-    placed: Placed, arena: Arena, function: Function, given: Sequence[Any] | Mapping[str, Any]
-) -> None:
-    """Places arrays in the arena and packs the parameters.
+    placed: Placed, arena: Arena, function: Function, given: Sequence[Any] | Mapping[str, Any],
+    named: Sequence[Named] = (),
+) -> None:  # fmt: skip
+    """Places arrays in the arena and packs the parameters; `named` is what a module has in its own
+    textures and surfaces.
 
     Raises OperandError for a wrong number, kind, type or size of arguments.
     """
@@ -86,11 +97,14 @@ def place_arguments(
     labels = _labels(given, names)
     arrays = [(label, array) for label, x in zip(labels, values, strict=True)
               if (array := _array_of(x, label)) is not None]  # fmt: skip
+    arrays += [(x.name, x.given.array) for x in named if isinstance(x.given, Surface)]
     addresses = _place_arrays(arena, arrays, placed)
+    for each in named:
+        _name(arena, each.handle, each.given, addresses)
     raw = bytearray(max((p.offset + p.bytes for p in function.parameters), default=0))
     for parameter, label, value in zip(function.parameters, labels, values, strict=True):
-        if isinstance(value, Texture):
-            value = _handle(arena, parameter, label, value)
+        if isinstance(value, (Texture, Surface)):
+            value = _handle(arena, parameter, label, value, addresses)
         held = packed(parameter, label, value, addresses)
         raw[parameter.offset : parameter.offset + parameter.bytes] = held
     placed.parameters = bytes(raw)
@@ -100,16 +114,29 @@ def place_arguments(
 _FIRST_HANDLE = 0x7E00_0000_0000
 
 
-def _handle(arena: Arena, parameter: Parameter, label: str, texture: Texture) -> int:
-    """The handle by which the kernel finds a texture."""
+def _handle(
+    arena: Arena, parameter: Parameter, label: str, given: Texture | Surface,
+    addresses: dict[int, int],
+) -> int:  # fmt: skip
+    """The handle by which the kernel finds a texture or a surface."""
     if parameter.bytes != 8:
         raise OperandError(
-            f"parameter {label} is .{parameter.type} of {parameter.bytes} bytes; a Texture is "
-            "passed as a handle of 8"
+            f"parameter {label} is .{parameter.type} of {parameter.bytes} bytes; a "
+            f"{type(given).__name__} is passed as a handle of 8"
         )
-    handle = _FIRST_HANDLE + len(arena.textures)
-    arena.textures[handle] = texture
+    is_texture = isinstance(given, Texture)
+    handle = (_FIRST_HANDLE if is_texture else SURFACE_HANDLE) + parameter.offset
+    _name(arena, handle, given, addresses)
     return handle
+
+
+def _name(arena: Arena, handle: int, given: Texture | Surface, addresses: dict[int, int]) -> None:
+    """Lets kernels find a texture or a surface by its handle."""
+    if isinstance(given, Texture):
+        arena.textures[handle] = given
+    else:
+        address = addresses[given.array.ctypes.data]
+        arena.surfaces[handle] = replace(given.texels, address=address)
 
 
 def arrays_of(
@@ -156,7 +183,9 @@ def _labels(given: Sequence[Any] | Mapping[str, Any], names: Sequence[str]) -> l
 
 
 def _array_of(value: Any, label: str) -> Array | None:
-    """The array that an argument is, or that its tensor map describes."""
+    """The array that an argument is, or that its surface or tensor map describes."""
+    if isinstance(value, Surface):
+        value = value.array
     if isinstance(value, TensorMap):
         value = value.array
         return None if value is None else array_of_argument(value, label)
@@ -292,7 +321,7 @@ def _python_number(parameter: Parameter, label: str, value: Any) -> bytes:
             width = {4: np.float32, 8: np.float64, 2: np.float16}[parameter.bytes]
             return _rounded(parameter, label, value, np.dtype(width))
         raise OperandError(f"parameter {label} is .{parameter.type}; got the float {value!r}")
-    kinds = ("an array", "a number", "bytes", "a TensorMap", "a Texture")
+    kinds = ("an array", "a number", "bytes", "a TensorMap", "a Texture", "a Surface")
     raise OperandError(
         f"argument {label} is {listing(kinds)}; got {type(value).__name__}"
         f"{hint(type(value).__name__, ('ndarray', 'Tensor'))}"

@@ -13,7 +13,7 @@ import numpy as np
 from dtypes import Array
 from emulator.arith import Engine
 from emulator.errors import OperandError, UnsupportedError
-from emulator.machine.arguments import Placed, place_arguments
+from emulator.machine.arguments import Named, Placed, place_arguments
 from emulator.machine.checks.finding import Finding
 from emulator.machine.memory import Memory
 from emulator.machine.options import Contract, EngineName, Order
@@ -65,6 +65,8 @@ class LaunchedModule(Protocol):
     def text(self) -> str: ...
 
     def variables(self) -> dict[str, Array]: ...
+
+    def references(self) -> list[Named]: ...
 
     def _kernel(self, name: str, contract: Contract = "ptxas") -> LaunchedKernel: ...
 
@@ -309,7 +311,8 @@ class Launch:
         # Where the blocks of a cooperative grid meet; every launch is one here.
         workspace = self.arena.allocate("workspace of the grid", _WORKSPACE).address
         self.environment = {"%envreg1": workspace >> 32, "%envreg2": workspace & 0xFFFFFFFF}
-        place_arguments(placed, self.arena, self.kernel.bound.function, self.given)
+        function = self.kernel.bound.function
+        place_arguments(placed, self.arena, function, self.given, self.module.references())
         self._place_parameters(np.frombuffer(placed.parameters, np.uint8))
         return placed
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -13,7 +13,9 @@ from emulator.machine.shared.failure import Failure
 from emulator.machine.system.host import Heap
 from emulator.machine.turns import Turn, taken
 from emulator.memory.allocation import Allocation, zeros_at
-from emulator.memory.arena import ADDRESS_BITS, Arena, bytes_view
+from emulator.memory.arena import ADDRESS_BITS, Arena, Made, bytes_view
+from emulator.memory.surface import Texels
+from emulator.memory.texture import Texture
 from emulator.memory.untouched import copy_changed
 from emulator.memory.windows import VARIABLES
 
@@ -48,6 +50,10 @@ class Memory:
         #: bytes that were ended since they were counted
         self._ended = 0
         self._turn = Turn()
+        #: texture objects of programs: what makes the texture that a launch reads, by its handle
+        self.textures: dict[int, Callable[[], Texture]] = {}
+        #: surface objects of programs: texels at an address here, by their handle
+        self.surfaces: dict[int, Texels] = {}
         #: where those of the next one may start
         self.variables_at = variables_at
 
@@ -160,6 +166,7 @@ class Memory:
         self._placed.read_again()
         placed.copied += self._placed.copied
         arena = self._arena.branch()
+        arena.textures, arena.surfaces = Made(self.textures), dict(self.surfaces)
         return arena, Heap(arena, self._heap)
 
     def take_over(self, heap: Heap) -> None:

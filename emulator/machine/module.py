@@ -18,7 +18,7 @@ from emulator.errors import (
     quoted,
     shown,
 )
-from emulator.machine.arguments import arrays_of
+from emulator.machine.arguments import Named, arrays_of
 from emulator.machine.compiling import SUFFIXES, compile_cuda, contract_of
 from emulator.machine.launch import Launch
 from emulator.machine.mangling import find_mangled
@@ -37,6 +37,8 @@ from emulator.machine.report import KernelError, Report
 from emulator.machine.sizes import BLOCKS, THREADS, along_axes
 from emulator.machine.system.externals import EXTERNALS
 from emulator.machine.turns import Turn
+from emulator.memory.surface import Surface
+from emulator.memory.texture import Texture
 from emulator.memory.windows import VARIABLES
 from emulator.ptx.linking import link
 from emulator.ptx.module import BoundKernel, BoundModule, Problem, bind_kernel
@@ -87,6 +89,7 @@ class Module:
         self.contract: Contract = "ptxas"
         #: bytes of the variables of .global, which keep their values from launch to launch
         self._variables: dict[str, Array] = {}
+        self._references: dict[str, Texture | Surface] = {}
         self._turn, self._loading = Turn(), Turn()
         self._memory = memory
         if memory is not None:
@@ -200,6 +203,28 @@ class Module:
         them."""
         self._load_variables()
         return dict(self._variables)
+
+    def bind(self, name: str, given: Texture | Surface) -> None:
+        """Names a `Texture` by a variable of type .texref, or a `Surface` by one of .surfref, for
+        the launches that follow. Raises OperandError where there is no such variable."""
+        kinds = {"texref": Texture, "surfref": Surface}
+        known = {n: t for n, (t, _) in self._bound.references.items() if t in kinds}
+        if not isinstance(name, str) or name not in known:
+            raise OperandError(
+                f"no .texref or .surfref {shown(name)}; there are {listing(known) or 'none'}"
+            )
+        kind = kinds[known[name]]
+        if not isinstance(given, kind):
+            raise OperandError(
+                f"{name} is a .{known[name]}, which names a {kind.__name__}; got "
+                f"{type(given).__name__}"
+            )
+        self._references[name] = given
+
+    def references(self) -> list[Named]:
+        """What `bind` has named, with the handles."""
+        handles = self._bound.references
+        return [Named(name, handles[name][1], given) for name, given in self._references.items()]
 
     def unload(self) -> None:
         """Takes the variables out of the Memory that the module was made with."""

@@ -88,6 +88,7 @@ KINDS = {
     "st.bulk": "the size of a bulk store is illegal",
     "stack overflow": "calls nest too deeply, or a thread needs too much local memory",
     "step limit": "the launch has executed more statements than step_limit",
+    "surface": "a handle names no surface, or one that the statement cannot use",
     "target": "a branch or a call leads to no legal place",
     "tensor copy": "the coordinates or the box of a tensor copy are illegal",
     "tensor map": "a tensor map does not fit the copy that names it",

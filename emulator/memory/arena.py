@@ -12,9 +12,10 @@ from __future__ import annotations
 
 import threading
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from types import MappingProxyType
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,9 +23,11 @@ from numpy.typing import NDArray
 from dtypes import Array
 from emulator.errors import OperandError
 from emulator.memory.allocation import WORD, Allocation, Room, zeros_at
+from emulator.memory.surface import Texels
 from emulator.memory.texture import Texture
 from emulator.memory.untouched import copy_changed, zeros
 
+T = TypeVar("T")
 Addresses = NDArray[np.uint64]
 Indexes = NDArray[np.int64]
 
@@ -141,6 +144,21 @@ class Words:
             yield view, mask, index[mask] - (start + lead) // self.size
 
 
+class Made(dict[int, T]):
+    """Objects by their handles, those of `makers` made when they are first asked for."""
+
+    def __init__(self, makers: Mapping[int, Callable[[], T]] = MappingProxyType({})) -> None:
+        super().__init__()
+        self.makers = makers
+
+    def __contains__(self, handle: object) -> bool:
+        return super().__contains__(handle) or handle in self.makers
+
+    def __missing__(self, handle: int) -> T:
+        made = self[handle] = self.makers[handle]()
+        return made
+
+
 class Arena:
     """Allocations by address, and the undo journal of what is written to them."""
 
@@ -164,7 +182,9 @@ class Arena:
         self.undoes = True
         self._freed: list[Allocation] = []
         #: the textures that kernels may read, by their handles
-        self.textures: dict[int, Texture] = {}
+        self.textures: Made[Texture] = Made()
+        #: the surfaces that they may use, by theirs
+        self.surfaces: dict[int, Texels] = {}
         #: set by native code that could not have bytes kept, and why: Python drops errors of
         #: functions that native code calls
         self.stopped: Indexes = np.zeros(1, np.int64)
@@ -304,6 +324,7 @@ class Arena:
         out = Arena()
         out._allocations, out._addresses = self._allocations[:], self._addresses[:]
         out.used, out._next = self.used, self._next
+        out.textures, out.surfaces = Made(self.textures.makers), dict(self.surfaces)
         return out
 
     def copy(self) -> Arena:

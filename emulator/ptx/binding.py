@@ -32,6 +32,10 @@ from emulator.ptx.program import (
     Vector,
 )
 
+#: registers that hold a coordinate of a surface
+_COORDINATES = ("b32", "u32", "s32")
+#: state spaces of handles
+_HANDLES = ("texture", "surface", "sampler")
 _MASK = (1 << 64) - 1
 #: the type of an integer immediate beside registers: like .s32, but not the same
 _INTEGER = "integer"
@@ -483,7 +487,7 @@ class Binder:
                 "[variable+offset]; got",
             )
         coordinates = self._coordinates(operand, given)
-        if given.base is None and operand.space in ("tensor", "texture"):
+        if given.base is None and operand.space in ("tensor", "texture", "surface"):
             what = f"the address of {self.opcode}, operand {operand.name}, is a register; got"
             self.refuse(given, what)
         if given.base is None:
@@ -508,7 +512,8 @@ class Binder:
             self._undeclared(given, name)
         space, called = operand.space, symbol.space == "param::func"
         alike = space.startswith(symbol.space) or symbol.space.startswith(space)
-        if not alike or (called and not space):
+        handle = symbol.space in _HANDLES and space != symbol.space
+        if not alike or handle or (called and not space):
             self.refuse(
                 given,
                 f"{self.opcode} takes an address in .{space or 'global'}; {name!r} is in "
@@ -526,13 +531,20 @@ class Binder:
 
     def _coordinates(self, operand: Operand, given: tree.Address) -> tuple[Bound, ...]:
         """The coordinates behind the base of an address: one for each axis of the tensor."""
+        if operand.space in _HANDLES and len(given.coordinates) > 1:
+            what = f"a sampler beside the texture of {self.opcode} is legal PTX, not modelled here"
+            self.refuse(given, f"{what}:")
         sets = [x.items if isinstance(x, tree.Vector) else (x,) for x in given.coordinates]
         needed = operand.coordinates
         if [len(items) for items in sets] != ([needed] if needed else []):
             many = f"{needed} coordinates in braces" if needed else "no coordinates"
             what = f"the address of {self.opcode}, operand {operand.name}, takes {many}"
             self.refuse(given, f"{what}; got")
-        return tuple(Vector(tuple(map(self._coordinate, items))) for items in sets)
+        out = tuple(Vector(tuple(map(self._coordinate, items))) for items in sets)
+        for item, bound in zip(sum(sets, ()), sum((x.items for x in out), ()), strict=True):
+            if operand.space == "surface" and isinstance(bound, Register):
+                self._check_type(replace(operand, types=_COORDINATES), bound, item)
+        return out
 
     def _coordinate(self, item: tree.Operand) -> Bound:
         if isinstance(item, tree.Integer):

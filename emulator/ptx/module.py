@@ -37,9 +37,18 @@ from emulator.ptx.program import (
 )
 from emulator.ptx.redeclaration import Conflict, faults, has_any_bytes
 from emulator.ptx.source import Source
-from emulator.ptx.variables import ELEMENT_BYTES, check_complete, extent, initial_bytes, place
+from emulator.ptx.variables import (
+    ELEMENT_BYTES,
+    OPAQUE,
+    check_complete,
+    extent,
+    initial_bytes,
+    place,
+)
 from emulator.targets import Target as Chip
 
+#: bytes of a handle
+_HANDLE_BYTES = 8
 #: between variables in global memory: what runs out of one meets none of the others
 _GAP = 256
 
@@ -154,7 +163,14 @@ class BoundModule:
 
     @cached_property
     def symbols(self) -> dict[str, Symbol]:
-        """The symbols of the variables of .global and .const."""
+        """The symbols of the variables of .global and .const, and of what are handles."""
+        return self._placed | {
+            name: Symbol(name, OPAQUE[type_], handle, _HANDLE_BYTES)
+            for name, (type_, handle) in self.references.items()
+        }
+
+    @cached_property
+    def _placed(self) -> dict[str, Symbol]:
         out: dict[str, Symbol] = {}
         start = self.variables_at
         for space in ("global", "const"):
@@ -163,6 +179,16 @@ class BoundModule:
             out |= placed.symbols
             start = -(-placed.end // 4096) * 4096
         return out
+
+    @cached_property
+    def references(self) -> dict[str, tuple[str, int]]:
+        """Types and handles of .texref, .samplerref and .surfref: addresses of no variable."""
+        named = {
+            v.name.text: v.type for v in self.parsed.variables
+            if v.type in OPAQUE and v.linkage != "extern"
+        }  # fmt: skip
+        handles = range(self._last, self._last + _HANDLE_BYTES * len(named), _HANDLE_BYTES)
+        return dict(zip(named, zip(named.values(), handles, strict=True), strict=True))
 
     @property
     def variable_sizes(self) -> list[int]:
@@ -179,8 +205,13 @@ class BoundModule:
     @property
     def end(self) -> int:
         """Where the variables of another module may start."""
+        return -(-(self._last + _HANDLE_BYTES * len(self.references)) // 4096) * 4096
+
+    @property
+    def _last(self) -> int:
+        """Where variables end, rounded up."""
         sizes = zip(self.variables, self.variable_sizes, strict=True)
-        last = max((self.symbols[name].place + size for name, size in sizes), default=0)
+        last = max((self._placed[name].place + size for name, size in sizes), default=0)
         return max(self.variables_at, -(-(last + _GAP) // 4096) * 4096)
 
     def places(self) -> Iterator[tuple[str, int, bool]]:

@@ -23,8 +23,8 @@ ELEMENT_BYTES = {
 }  # fmt: skip
 
 
-#: types of variables that are legal and that nothing here reads
-OPAQUE = ("texref", "samplerref", "surfref")
+#: types of variables that are handles, and the state space that statements name them in
+OPAQUE = {"texref": "texture", "samplerref": "sampler", "surfref": "surface"}
 
 
 class Extent(NamedTuple):

@@ -12,6 +12,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
+import surface_jobs
 from paths import GOLDEN, ROOT
 from scalar_recordings import forms, special_forms, updates
 
@@ -101,6 +102,19 @@ def _fetches() -> Section:
     return "hopper: fetches recorded on an H200", counts
 
 
+def _accesses() -> Section:
+    """What tests/machine/test_surfaces.py replays; faults have no results."""
+    counts: Counter[str] = Counter()
+    text = gzip.decompress((GOLDEN / "h200_surfaces.json.gz").read_bytes())
+    for job, result in zip(surface_jobs.jobs()[0], json.loads(text)["results"], strict=True):
+        if isinstance(result, str):
+            body = surface_jobs.kernel(job["kernel"]).partition("ld.param")[2]
+            (opcode,) = re.findall(r"(?<![\w.])(?:su(?:ld|st|red|q)|istypep)\.[\w.]+", body)
+            counts[Instruction.parse(opcode).value_form] += len(job["places"])
+    del counts["istypep.texref"], counts["istypep.samplerref"], counts["istypep.surfref"]
+    return "hopper: accesses to surfaces recorded on an H200", counts
+
+
 def _published() -> Iterator[Section]:
     counts = defaultdict(Counter)
     for variant in recordings("published_dots"):
@@ -115,7 +129,14 @@ def _published() -> Iterator[Section]:
 def recorded_forms() -> str:
     """The text of the file."""
     lines = [_HEAD]
-    for title, counts in (*_products(), *_others(), _ordinary(), _fetches(), *_published()):
+    for title, counts in (
+        *_products(),
+        *_others(),
+        _ordinary(),
+        _fetches(),
+        _accesses(),
+        *_published(),
+    ):
         lines.append(f"\n[{title}]\n")
         lines += [f"{count} {form}\n" for form, count in sorted(counts.items())]
     return "".join(lines)

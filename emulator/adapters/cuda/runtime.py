@@ -28,6 +28,7 @@ from emulator.adapters.cuda.driver import devices, graphs, launches, memory, mod
 from emulator.adapters.cuda.driver.devices import check_error, device, space
 from emulator.adapters.cuda.driver.modules import Function, Loaded
 from emulator.adapters.cuda.driver.nodes import Kind, Node, Operation
+from emulator.adapters.cuda.runtime_textures import box_at
 from emulator.adapters.cuda.tables import errors
 
 Dim3 = tuple[int, int, int]
@@ -486,19 +487,6 @@ def copy_2d(to: int, to_pitch: int, source: int, pitch: int, width: int, height:
 @runtime("cudaMemcpy3D", "cudaMemcpy3DAsync")
 def copy_3d(what: int, stream: int = 0) -> None:
     memory.submit_copy(box_at(what), stream)
-
-
-def box_at(what: int) -> memory.Box:
-    """The copy that a cudaMemcpy3DParms describes."""
-    (array, x, y, z, source, pitch, _, rows, to_array, to_x, to_y, to_z, to, to_pitch, _, to_rows,
-     width, height, depth, kind) = get(what, "QQQQQQQQQQQQQQQQQQQI")  # fmt: skip
-    if array or to_array:
-        raise CudaError(NOT_SUPPORTED)
-    return memory.Box(
-        to + (to_z * to_rows + to_y) * to_pitch + to_x, to_pitch, to_rows * to_pitch,
-        source + (z * rows + y) * pitch + x, pitch, rows * pitch, width, height, depth,
-        kind in (1, 3), kind in (2, 3),
-    )  # fmt: skip
 
 
 @runtime("cudaMemset", "cudaMemsetAsync")

@@ -120,7 +120,8 @@ class OrdinaryInstruction(Instruction):
         return Signature(tuple(filter(None, operands)), self.row.scope)
 
     def fidelity(self, target: str | Target) -> Fidelity:
-        generation, samples = self.check_target(target).generation, "samples" in self.effects
+        generation = self.check_target(target).generation
+        samples = not self.effects.isdisjoint({"samples", "paints"})
         return scalar_fidelity(generation, self.rule, self.value_form, samples)
 
 

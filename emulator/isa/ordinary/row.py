@@ -15,9 +15,9 @@ called d, p or q:
 * ``a&`` may be the name of a variable or function, for its address;
 * ``a^`` may be a vector of two or four registers in braces, which share the operand's bits;
 * ``[a]`` an address, ``[a:shared]`` in that state space, ``[a:space]`` in the space of that slot,
-  ``[t:texture;2]`` a texture's handle and two coordinates, ``[a:tensor]`` in a register of 32 bits,
-  ``[a:tensor+]`` or of a 32-bit integer, ``[map;dim]`` with as many coordinates behind it as the
-  slot says (``3d``), ``[map;5]`` with five;
+  ``[t:texture;2]`` a texture's handle and two coordinates, ``[s:surface;2]`` a surface's,
+  ``[a:tensor]`` in a register of 32 bits, ``[a:tensor+]`` or of a 32-bit integer, ``[map;dim]``
+  with as many coordinates behind it as the slot says (``3d``), ``[map;5]`` with five;
 * ``{d*vec}`` registers in braces, as many as the slot says (``v4``), or one without braces where it
   says nothing; ``{d*4}`` so many, ``{c:u16*dim-2}`` two less than the slot says, of another type,
   ``{d:b32*num*2}`` twice as many;
@@ -268,7 +268,7 @@ _TENSOR_ADDRESSES = ("b32", "u32", "s32")
 def _addresses(space: str, wider: bool) -> tuple[str, ...]:
     if space == "tensor":
         return _TENSOR_ADDRESSES if wider else _TENSOR_ADDRESSES[:1]
-    return _HANDLES if space == "texture" else _ADDRESSES
+    return _HANDLES if space in ("texture", "surface") else _ADDRESSES
 
 
 def settle(pattern: OperandPattern, words: dict[str, str], default: str) -> Operand | None:

@@ -12,6 +12,7 @@ from emulator.isa.ordinary import (
     lanes,
     memory,
     packed,
+    surfaces,
     textures,
     video,
 )
@@ -31,4 +32,5 @@ ROWS: tuple[Row, ...] = (
     *control.ROWS,
     *asynchronous.ROWS,
     *textures.ROWS,
+    *surfaces.ROWS,
 )

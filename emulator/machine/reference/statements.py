@@ -16,6 +16,7 @@ from emulator.machine.reference import (
     lanes,
     matrix,
     mbarriers,
+    surfaces,
     synchronisation,
     tcgen05,
     tensors,
@@ -58,7 +59,12 @@ EACH: dict[str, Callable[[Statement, Function], Run]] = {
     **cancel.EACH,
     **tcgen05.EACH,
     "tex": textures.fetch,
+    **surfaces.EACH,
 }
+#: what stores -> the order in which threads do it
+ORDERS: dict[
+    Callable[[Statement, Function], Run], Callable[[Statement], Callable[[Thread], int]]
+] = {access.store: access.storing_order, surfaces.store: surfaces.storing_order}
 #: the same of those that say where a thread goes on, and of those that threads execute together
 FLOWS = {**control.FLOWS, **synchronisation.FLOWS, **mbarriers.FLOWS}
 TOGETHER: dict[str, Callable[[Statement, Function], Together]] = {
@@ -101,8 +107,8 @@ class Code:
                 return TOGETHER[words](statement, function)
             if words in EACH:
                 make = EACH[words]
-                order = access.storing_order(statement) if make is access.store else None
-                return Each(make(statement, function), order)
+                order = ORDERS.get(make)
+                return Each(make(statement, function), order and order(statement))
         if getattr(ins, "rule", "") and ins.scope == "thread":
             return Each(compute.compute(statement, function))
         if getattr(ins, "rule", ""):

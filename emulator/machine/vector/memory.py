@@ -81,10 +81,12 @@ def load(
 
 
 def store(
-    s: Strand, space: str, addresses: Addresses, words: Array, positions: Positions = None
-) -> None:
+    s: Strand, space: str, addresses: Addresses, words: Array, positions: Positions = None,
+    served: int = 0,
+) -> None:  # fmt: skip
     """Writes words ``(n,)`` or ``(n, words of 8 bytes)``; of lanes at one address that one wins
-    which wins on the chip, or which the schedule picks."""
+    which wins on the chip, or which the schedule picks. `served`: the bytes of a lane's access, if
+    the words are a part of it."""
     size = words.itemsize * (words.shape[1] if words.ndim > 1 else 1)
     schedule, watch = s.wave.grid.schedule, s.wave.watch
 
@@ -93,7 +95,7 @@ def store(
         which = among(positions, chosen)
         lanes = s.lanes if which is None else s.lanes[which]
         if len(lanes) > 1 and max(len(mine), len(places)) > 1:
-            order = schedule.order(len(lanes)) if schedule else storing_order(lanes, size)
+            order = schedule.order(len(lanes)) if schedule else storing_order(lanes, served or size)
             mine = mine[order] if len(mine) > 1 else mine
             places = places[order] if len(places) > 1 else places
             lanes = lanes[order]

@@ -19,6 +19,7 @@ from emulator.machine.vector import (
     lanes,
     matrix,
     mbarriers,
+    surfaces,
     synchronisation,
     tcgen05,
     tensors,
@@ -58,6 +59,7 @@ STEPS: dict[str, Make] = {
     **wgmma.STEPS,
     **tcgen05.STEPS,
     "tex": textures.fetch,
+    **surfaces.STEPS,
 }
 
 

@@ -6,6 +6,7 @@ streams allow. An error of a kernel is kept and returned by later calls, as on a
 
 from emulator.adapters.cuda.calls import DRIVER
 from emulator.adapters.cuda.driver import (
+    arrays,
     devices,
     graphs,
     launches,
@@ -13,10 +14,11 @@ from emulator.adapters.cuda.driver import (
     modules,
     streams,
     tensor_maps,
+    textures,
     virtual,
 )
 
 __all__ = [
-    "DRIVER", "devices", "graphs", "launches", "memory", "modules", "streams", "tensor_maps",
-    "virtual",
+    "DRIVER", "arrays", "devices", "graphs", "launches", "memory", "modules", "streams",
+    "tensor_maps", "textures", "virtual",
 ]  # fmt: skip

@@ -11,13 +11,13 @@ import numpy as np
 from dtypes import Array
 from emulator.adapters.cuda.calls import (
     INVALID_VALUE,
-    NOT_SUPPORTED,
     CudaError,
     driver,
     get,
     handles,
     put,
 )
+from emulator.adapters.cuda.driver.arrays import Side, side_of_array
 from emulator.adapters.cuda.driver.devices import check_device, check_error, device, space
 from emulator.adapters.cuda.driver.nodes import Kind, Operation
 from emulator.adapters.cuda.driver.streams import stream_of, submit
@@ -262,6 +262,14 @@ class Box(NamedTuple):
     to_device: bool = False
     from_device: bool = False
 
+    @classmethod
+    def between(
+        cls, to: Side, source: Side, width: int, height: int, depth: int = 1,
+        to_device: bool = False, from_device: bool = False,
+    ) -> Box:  # fmt: skip
+        """A copy of a box from one side to the other."""
+        return cls(*to, *source, width, height, depth, to_device, from_device)
+
     def copy(self) -> None:
         """Copies it. Raises CudaError where a row reaches beyond its buffer."""
         for k in range(self.depth):
@@ -320,20 +328,48 @@ def copy_peer(to: int, one: int, source: int, other: int, size: int, stream: int
     copy(to, source, size, stream)
 
 
-def _base(kind: int, host: int, on_device: int) -> int:
+@driver("cuMemcpyHtoA_v2", "cuMemcpyHtoAAsync_v2")
+def copy_to_array(array: int, offset: int, source: int, size: int, stream: int = 0) -> None:
+    copy(side_of_array(array, offset).address, source, size, stream, to_device=True)
+
+
+@driver("cuMemcpyAtoH_v2", "cuMemcpyAtoHAsync_v2")
+def copy_from_array(to: int, array: int, offset: int, size: int, stream: int = 0) -> None:
+    copy(to, side_of_array(array, offset).address, size, stream, from_device=True)
+
+
+@driver("cuMemcpyDtoA_v2")
+def copy_device_to_array(array: int, offset: int, source: int, size: int) -> None:
+    copy_on_device(side_of_array(array, offset).address, source, size)
+
+
+@driver("cuMemcpyAtoD_v2")
+def copy_array_to_device(to: int, array: int, offset: int, size: int) -> None:
+    copy_on_device(to, side_of_array(array, offset).address, size)
+
+
+@driver("cuMemcpyAtoA_v2")
+def copy_array_to_array(array: int, offset: int, source: int, at: int, size: int) -> None:
+    copy_on_device(side_of_array(array, offset).address, side_of_array(source, at).address, size)
+
+
+def _side(kind: int, host: int, on_device: int, array: int, place: tuple[int, int, int],
+          pitch: int, rows: int) -> Side:  # fmt: skip
+    """One side of a copy, from `place` on: a byte, a row and a plane."""
     if kind == _ARRAY:
-        raise CudaError(NOT_SUPPORTED)
-    return host if kind == _HOST else on_device
+        return side_of_array(array, *place)
+    x, y, z = place
+    base, plane = host if kind == _HOST else on_device, pitch * rows
+    return Side(base + z * plane + y * pitch + x, pitch, plane)
 
 
 @driver("cuMemcpy2D_v2", "cuMemcpy2DUnaligned_v2", "cuMemcpy2DAsync_v2")
 def copy_2d(what: int, stream: int = 0) -> None:
-    (x, y, kind, host, on_device, _, pitch,
-     to_x, to_y, to_kind, to_host, to_device, _, to_pitch, width, height) = get(
-        what, "QQI4xQQQQQQI4xQQQQQQ")  # fmt: skip
-    source = _base(kind, host, on_device) + y * pitch + x
-    to = _base(to_kind, to_host, to_device) + to_y * to_pitch + to_x
-    submit_copy(Box(to, to_pitch, 0, source, pitch, 0, width, height), stream)
+    (x, y, kind, host, on_device, array, pitch, to_x, to_y, to_kind, to_host, to_device, to_array,
+     to_pitch, width, height) = get(what, "QQI4xQQQQQQI4xQQQQQQ")  # fmt: skip
+    source = _side(kind, host, on_device, array, (x, y, 0), pitch, 0)
+    to = _side(to_kind, to_host, to_device, to_array, (to_x, to_y, 0), to_pitch, 0)
+    submit_copy(Box.between(to, source, width, height), stream)
 
 
 @driver("cuMemcpy3D_v2", "cuMemcpy3DAsync_v2")
@@ -343,14 +379,12 @@ def copy_3d(what: int, stream: int = 0) -> None:
 
 def box_at(what: int) -> Box:
     """The copy that a CUDA_MEMCPY3D describes."""
-    (x, y, z, _, kind, host, on_device, _, _, pitch, rows,
-     to_x, to_y, to_z, _, to_kind, to_host, to_device, _, _, to_pitch, to_rows,
+    (x, y, z, _, kind, host, on_device, array, _, pitch, rows,
+     to_x, to_y, to_z, _, to_kind, to_host, to_device, to_array, _, to_pitch, to_rows,
      width, height, depth) = get(what, "QQQQI4xQQQQQQQQQQI4xQQQQQQQQQ")  # fmt: skip
-    source = _base(kind, host, on_device) + y * pitch + x
-    to = _base(to_kind, to_host, to_device) + to_y * to_pitch + to_x
-    plane, to_plane = pitch * rows, to_pitch * to_rows
-    return Box(to + to_z * to_plane, to_pitch, to_plane, source + z * plane, pitch, plane,
-               width, height, depth)  # fmt: skip
+    source = _side(kind, host, on_device, array, (x, y, z), pitch, rows)
+    to = _side(to_kind, to_host, to_device, to_array, (to_x, to_y, to_z), to_pitch, to_rows)
+    return Box.between(to, source, width, height, depth)
 
 
 def fill(to: int, value: int, count: int, dtype: Any, stream: int = 0) -> None:

@@ -1,0 +1,170 @@
+"""CUDA arrays and mipmapped arrays: texels one row after the other, in memory of their own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from emulator.adapters.cuda.calls import (
+    INVALID_VALUE,
+    NOT_SUPPORTED,
+    CudaError,
+    driver,
+    get,
+    handles,
+    put,
+)
+from emulator.adapters.cuda.driver.devices import space
+from emulator.memory.surface import Texels
+
+#: CUarray_format -> the NumPy type of a channel
+FORMATS = {
+    0x01: "uint8", 0x02: "uint16", 0x03: "uint32", 0x08: "int8", 0x09: "int16", 0x0A: "int32",
+    0x10: "float16", 0x20: "float32",
+}  # fmt: skip
+#: flags of CUDA_ARRAY3D_DESCRIPTOR
+LAYERED, CUBEMAP = 1, 4
+_FACES = 6
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What a CUDA_ARRAY3D_DESCRIPTOR says. Axes that an array does not have are 0."""
+
+    width: int
+    height: int
+    depth: int
+    format: int
+    channels: int
+    flags: int = 0
+
+    def __post_init__(self) -> None:
+        layers = self.depth % _FACES == 0 and self.width == self.height
+        if (
+            not self.width
+            or self.channels not in (1, 2, 4)
+            or (self.flags & CUBEMAP and not layers)
+        ):
+            raise CudaError(INVALID_VALUE)
+        if self.format not in FORMATS:
+            raise CudaError(NOT_SUPPORTED)
+
+    @property
+    def is_layered(self) -> bool:
+        """Whether the last axis counts layers, or faces of cubes."""
+        return bool(self.flags & (LAYERED | CUBEMAP))
+
+    @property
+    def axes(self) -> tuple[int, ...]:
+        """Texels along each axis, x last; layers come first."""
+        return tuple(n for n in (self.depth, self.height, self.width) if n)
+
+    def texels(self, address: int) -> Texels:
+        """The texels of such an array at an address."""
+        return Texels(FORMATS[self.format], self.channels, self.axes, self.is_layered, address)
+
+    def level(self, number: int) -> Shape:
+        """The shape of a level of detail: half as many texels along each axis, at least one."""
+        half = [n and max(1, n >> number) for n in (self.width, self.height, self.depth)]
+        depth = self.depth if self.is_layered else half[2]
+        return Shape(half[0], half[1], depth, self.format, self.channels, self.flags)
+
+
+@dataclass(eq=False)
+class CudaArray:
+    """A CUDA array."""
+
+    shape: Shape
+    address: int = 0
+
+    def __post_init__(self) -> None:
+        self.address = space().allocate(self.texels.size, "device")
+
+    @property
+    def texels(self) -> Texels:
+        return self.shape.texels(self.address)
+
+    def free(self) -> None:
+        space().release(self.address, "device")
+
+
+@dataclass(eq=False)
+class Mipmaps:
+    """A mipmapped array: the handles of its levels, the largest first."""
+
+    shape: Shape
+    levels: list[int]
+
+
+class Side(NamedTuple):
+    """One side of a copy: address, and bytes from row to row and from plane to plane."""
+
+    address: int
+    pitch: int
+    plane: int
+
+
+def side_of_array(handle: int, x: int, y: int = 0, z: int = 0) -> Side:
+    """The side of a copy that lies in an array, from byte `x` of a row on."""
+    texels = handles.find(handle, CudaArray).texels
+    return Side(texels.address + z * texels.plane + y * texels.row + x, texels.row, texels.plane)
+
+
+def create(out: int, shape: Shape) -> None:
+    put(out, "Q", handles.add(CudaArray(shape)))
+
+
+@driver("cuArray3DCreate_v2")
+def create_3d(out: int, what: int) -> None:
+    create(out, Shape(*get(what, "QQQIII")))
+
+
+@driver("cuArrayCreate_v2")
+def create_2d(out: int, what: int) -> None:
+    width, height, format_, channels = get(what, "QQII")
+    create(out, Shape(width, height, 0, format_, channels))
+
+
+@driver("cuArrayDestroy")
+def destroy(array: int) -> None:
+    handles.take(array, CudaArray).free()
+
+
+@driver("cuArray3DGetDescriptor_v2")
+def descriptor_3d(out: int, array: int) -> None:
+    shape = handles.find(array, CudaArray).shape
+    put(out, "QQQIII", shape.width, shape.height, shape.depth, shape.format, shape.channels,
+        shape.flags)  # fmt: skip
+
+
+@driver("cuArrayGetDescriptor_v2")
+def descriptor_2d(out: int, array: int) -> None:
+    shape = handles.find(array, CudaArray).shape
+    put(out, "QQII", shape.width, shape.height, shape.format, shape.channels)
+
+
+@driver("cuMipmappedArrayCreate")
+def mipmaps_create(out: int, what: int, count: int) -> None:
+    create_mipmaps(out, Shape(*get(what, "QQQIII")), count)
+
+
+def create_mipmaps(out: int, shape: Shape, count: int) -> None:
+    """A new mipmapped array with so many levels."""
+    if not 0 < count <= max(shape.width, shape.height, shape.depth).bit_length():
+        raise CudaError(INVALID_VALUE)
+    levels = [handles.add(CudaArray(shape.level(i))) for i in range(count)]
+    put(out, "Q", handles.add(Mipmaps(shape, levels)))
+
+
+@driver("cuMipmappedArrayGetLevel")
+def mipmap_level(out: int, mipmaps: int, number: int) -> None:
+    levels = handles.find(mipmaps, Mipmaps).levels
+    if number >= len(levels):
+        raise CudaError(INVALID_VALUE)
+    put(out, "Q", levels[number])
+
+
+@driver("cuMipmappedArrayDestroy")
+def destroy_mipmaps(mipmaps: int) -> None:
+    for level in handles.take(mipmaps, Mipmaps).levels:
+        destroy(level)

@@ -1,0 +1,161 @@
+"""``suld``, ``sust`` and ``sured``: what all engines do for lanes that use a surface."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import NamedTuple, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dtypes import Array
+from emulator.arith.scalar.types import TYPES
+from emulator.arith.texel_codes import codes
+from emulator.isa.ordinary.instruction import OrdinaryInstruction, parse
+from emulator.machine.shared.failure import Failure
+from emulator.machine.shared.operands import ordinary
+from emulator.memory.surface import Mode, SurfaceError, Texels
+from emulator.ptx.program import Address, Bound, Statement, items_of
+
+Raw = NDArray[np.uint8]
+#: registers that count, of coordinates in four
+_COUNTED = {"3d": 3, "a2d": 3}
+
+
+def coordinates_of(statement: Statement) -> tuple[Bound, ...]:
+    """The coordinates of an access that count."""
+    place = statement.operands["s"]
+    assert isinstance(place, Address)
+    items = tuple(item for item in items_of(place.coordinates[0]) if item is not None)
+    return items[: _COUNTED.get(ordinary(statement).modifiers["geometry"])]
+
+
+def _is_formatted(ins: OrdinaryInstruction) -> bool:
+    return "p" in str(ins).split(".")
+
+
+def size_in(statement: Statement) -> Callable[[Texels], int]:
+    """The bytes of an access to a surface: those of its registers, and of a formatted store those
+    of a texel."""
+    ins = ordinary(statement)
+    items = items_of(statement.operands.get("b", statement.operands.get("d")))
+    size = TYPES[ins.types[-1]].size // 8 * len(items)
+    if _is_formatted(ins) and "operation" not in ins.modifiers:
+        return lambda texels: texels.texel
+    return lambda texels: size
+
+
+class Part(NamedTuple):
+    """Lanes that use one surface: which of those given, and those in range with the addresses of
+    their accesses of `size` bytes, in pieces of `piece` bytes that are aligned."""
+
+    texels: Texels
+    lanes: NDArray[np.int64]
+    inside: NDArray[np.int64]
+    addresses: NDArray[np.uint64]
+    size: int
+
+    @property
+    def piece(self) -> int:
+        return min(self.size, self.texels.alignment)
+
+    def pieces(self) -> Iterator[tuple[slice, NDArray[np.uint64]]]:
+        """The bytes of each piece, and its addresses."""
+        for start in range(0, self.size, self.piece):
+            yield slice(start, start + self.piece), self.addresses + np.uint64(start)
+
+
+#: surfaces by their handles, handles and coordinates of lanes -> the lanes by their surfaces
+Parts = Callable[[Mapping[int, Texels], Array, Sequence[Array]], Iterator[Part]]
+
+
+def named(objects: Mapping[int, Texels], handle: int, index: int) -> Texels:
+    """The surface of a handle; Failure, of the lane at `index`, where it names none."""
+    if handle in objects:
+        return objects[handle]
+    reason = f"the handle {handle:#x} names no surface; pass a Surface, or bind one"
+    raise Failure("surface", reason, index)
+
+
+def parts_of(statement: Statement) -> Parts:
+    """The accesses of lanes with handles and coordinates ``(lanes,)``.
+
+    Raises Failure, with the position of a lane, for a handle that names no surface, one of another
+    geometry than the instruction's, and an access that the surface refuses.
+    """
+    ins, size_of = ordinary(statement), size_in(statement)
+    modifiers, formatted = ins.modifiers, _is_formatted(ins)
+    mode = cast("Mode", modifiers["clamp"])
+
+    def parts(
+        objects: Mapping[int, Texels], handles: Array, coordinates: Sequence[Array]
+    ) -> Iterator[Part]:
+        for handle in np.unique(handles).tolist():
+            lanes = np.flatnonzero(handles == handle)
+            texels = named(objects, handle, int(lanes[0]))
+            if texels.geometry != modifiers["geometry"]:
+                reason = f"{ins} is of another geometry than {texels!r}"
+                raise Failure("surface", reason, int(lanes[0]))
+            size = size_of(texels)
+            given = [axis[lanes].astype(np.uint32).view(np.int32).astype(np.int64)
+                     for axis in coordinates]  # fmt: skip
+            try:
+                addresses, inside = texels.places(given, size, mode, size if formatted else 1)
+            except SurfaceError as error:
+                raise Failure(error.kind, str(error), int(lanes[error.index])) from None
+            yield Part(texels, lanes, lanes[inside], addresses[inside], size)
+
+    return parts
+
+
+def raw_of(statement: Statement) -> Callable[[Texels, Sequence[Array]], Raw]:
+    """The bytes ``(lanes, size)`` that a store writes, of the words of its vector."""
+    ins = ordinary(statement)
+    dtype = TYPES[ins.types[-1]].dtype
+
+    def plain(texels: Texels, words: Sequence[Array]) -> Raw:
+        return _bytes([given.astype(dtype) for given in words])
+
+    def formatted(texels: Texels, words: Sequence[Array]) -> Raw:
+        absent = [np.zeros_like(words[0])] * (texels.channels - len(words))
+        given = [*words, *absent][: texels.channels]
+        return _bytes([codes(texels.format, x.astype(np.uint32)) for x in given])
+
+    return formatted if _is_formatted(ins) else plain
+
+
+def _bytes(elements: Sequence[Array]) -> Raw:
+    held = np.ascontiguousarray(np.stack(elements, axis=-1))
+    return held.view(np.uint8).reshape(len(held), held.shape[1] * held.itemsize)
+
+
+def words_of(raw: Raw) -> Array:
+    """Bytes ``(lanes, size)`` as words: ``(lanes,)``, of 16 bytes as ``(lanes, 2)``."""
+    size = raw.shape[1]
+    held = np.ascontiguousarray(raw).view(f"u{min(size, 8)}")
+    return held if size > 8 else held[:, 0]
+
+
+def update_of(statement: Statement, texels: Texels) -> OrdinaryInstruction:
+    """The reduction in global memory that ``sured`` does at its address; what is formatted takes
+    its sign from the surface."""
+    ins = ordinary(statement)
+    type_, operation = ins.types[-1], ins.modifiers["operation"]
+    if type_.startswith("b") and operation not in ("and", "or"):
+        signed = texels.format.kind == "signed" and operation != "add"
+        type_ = f"{'s' if signed else 'u'}{type_[1:]}"
+    return parse(f"red.global.{operation}.{type_}")
+
+
+def check_aligned(part: Part) -> None:
+    """Raises Failure for a reduction at an address that is not aligned, as that of a row whose size
+    is no multiple of it: a GPU has no such rows."""
+    if part.piece < part.size and len(part.inside):
+        reason = f"the rows of {part.texels!r} are no multiple of {part.size} bytes, as sured needs"
+        raise Failure("unsupported", reason, int(part.inside[0]))
+
+
+def query_of(statement: Statement) -> Callable[[Texels], int]:
+    """``suq``: texels along an axis; layers come behind the other axes, and 0 is none."""
+    place = ("width", "height", "depth").index(ordinary(statement).modifiers["query"])
+    return lambda texels: (*reversed(texels.axes), 0, 0)[place]
