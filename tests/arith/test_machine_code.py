@@ -49,6 +49,28 @@ def test_code_is_made_once(made, tmp_path):
     assert file.suffix == ".o"
 
 
+def test_much_code_is_made_quickly_first_and_again_when_it_has_run(made, monkeypatch):
+    monkeypatch.setattr(machine_code, "_LARGE", 10)
+    levels, machine = [], machine_code._machine
+    monkeypatch.setattr(machine_code, "_machine", lambda *x: levels.append(x[-1]) or machine(*x))
+
+    def improved():
+        return machine_code.Improved(TEXT, "twice", ctypes.c_int64, ctypes.c_int64)
+
+    found = improved()
+    assert found.now(21) == 42 and levels == [0]
+    enough = machine_code._SECONDS * len(TEXT)
+    found.ran(0.9 * enough)
+    assert levels == [0]
+    found.ran(0.2 * enough)
+    assert found.now(21) == 42 and levels == [0, 2]
+    found.ran(enough)
+    assert improved().now(4) == 8 and levels == [0, 2]  # it is known now
+    monkeypatch.setattr(machine_code, "_LARGE", len(TEXT) + 1)
+    machine_code.Improved(TEXT.replace("twice", "again"), "again", ctypes.c_int64)
+    assert levels == [0, 2, 2]
+
+
 @pytest.mark.parametrize(
     "damage", [lambda x: x[:-9], lambda x: b"", lambda x: x[:40] + b"!" + x[41:]]
 )

@@ -457,7 +457,7 @@ def test_what_pays_is_compiled_once(monkeypatch):
 
 
 def test_where_llvm_fails_steps_go_on(monkeypatch, caplog):
-    def fails(*given):
+    def fails(*_, **__):
         raise RuntimeError("no code today")
 
     monkeypatch.setattr(engine, "_COLD", 0.0)

@@ -52,7 +52,7 @@ def texts(monkeypatch, tmp_path):
     monkeypatch.setattr(machine_code, "vector_bytes", lambda: 32)
     monkeypatch.setattr(machine_code, "_processor", lambda: (llvm.get_host_cpu_name(), ""))
     loaded, found = machine_code.loaded, []
-    monkeypatch.setattr(machine_code, "loaded", lambda ir: found.append(ir) or loaded(ir))
+    monkeypatch.setattr(machine_code, "loaded", lambda ir, *x: found.append(ir) or loaded(ir, *x))
     kept = fused_code.tiles_function, native.kernels._compiled, native.kernels.of_warp
     for function in kept:
         function.cache_clear()

@@ -6,6 +6,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Sequence
 from math import inf
+from time import perf_counter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -351,7 +352,7 @@ class _Native:
         self._registers = Registers({x: y.dtype for x, y in made.inputs if x in made.written})
         self._sites = made.sites
         self._live_at = loop.live_at
-        self._call = machine_code.function(made.text, NAME, *SIGNATURE, ctypes.c_void_p)
+        self._function = machine_code.Improved(made.text, NAME, *SIGNATURE, ctypes.c_void_p)
 
     def run(self, s: Strand, layout: Layout, call: _Call, threads: int) -> None:
         held: list[Any] = []
@@ -369,13 +370,16 @@ class _Native:
             else:
                 words += spread(s, given.read(s), given.dtype, layout, held)
         arguments, context = np.array(words, np.int64), refreshed(s, layout)
+        compute = self._function.now
 
         def piece(first: int, last: int) -> int:
             starts = layout.starts
-            return int(self._call(pointer(arguments), starts[first], starts[last],
+            return int(compute(pointer(arguments), starts[first], starts[last],
                                   pointer(context), pointer(call.words)))  # fmt: skip
 
+        begun = perf_counter()
         s.wave.grid.progress += self._in_phases(piece, call, len(layout.starts) - 1, threads)
+        self._function.ran(perf_counter() - begun)
         after = 0
         for pc in np.flatnonzero(np.bincount(call.pcs_of_lanes(layout))).tolist():
             after |= self._live_at(pc)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Sequence
 from math import inf
-from time import thread_time
+from time import perf_counter, thread_time
 from typing import Any
 
 import numpy as np
@@ -25,9 +25,10 @@ from emulator.machine.vector.strand import WARP, Strand
 from emulator.ptx.program import Function, Statement
 from emulator.targets import Target
 
-#: seconds that it takes to compile a function, for each part of it, each statement, and a kernel
-#: of matrix products that it calls
-_COMPILING, _COMPILING_PART, _COMPILING_EACH, _COMPILING_KERNEL = 0.01, 0.006, 0.001, 0.3
+#: seconds that it takes to compile a function, for each part of it, each statement, each product of
+#: matrices beyond that, and a kernel that computes some of these
+_COMPILING, _COMPILING_PART, _COMPILING_EACH = 0.01, 0.006, 0.001
+_COMPILING_PRODUCT, _COMPILING_KERNEL = 0.004, 0.15
 
 #: statements of warps that are worth another thread; a product of matrices counts for so many
 WORTH_A_THREAD, _PRODUCT = 1 << 14, 200
@@ -50,9 +51,10 @@ def work_of(statements: Sequence[Statement], target: Target) -> int:
 
 def seconds_to_compile(statements: Sequence[Statement], target: Target, parts: int = 1) -> float:
     """The time to compile statements in so many parts, as measured."""
-    kernels = {x.instruction for x in statements if fits(x, target) or is_wgmma(x)}
+    products = [x.instruction for x in statements if fits(x, target) or is_wgmma(x)]
     each = _COMPILING_PART * parts + _COMPILING_EACH * len(statements)
-    return _COMPILING + each + _COMPILING_KERNEL * len(kernels)
+    kernels = _COMPILING_PRODUCT * len(products) + _COMPILING_KERNEL * len(set(products))
+    return _COMPILING + each + kernels
 
 
 class Segment:
@@ -127,7 +129,7 @@ class _Native:
         self._work = work
         self._inputs, self._outputs = translated.inputs, translated.outputs
         self._translated = translated
-        self._call = machine_code.function(translated.text, NAME, *SIGNATURE)
+        self._function = machine_code.Improved(translated.text, NAME, *SIGNATURE)
 
     def can_run(self, s: Strand) -> bool:
         """True if a strand has all lanes that statements need, and copies are done at once."""
@@ -154,10 +156,11 @@ class _Native:
         arguments = np.array(words, np.int64)
         context = refreshed(s, layout)
         wrong: list[int] = []
+        compute, begun = self._function.now, perf_counter()
 
         def piece(first: int, last: int) -> int:
             """Runs some blocks; whether they stored anything."""
-            result = self._call(
+            result = compute(
                 pointer(arguments), layout.starts[first], layout.starts[last], pointer(context)
             )
             if result < 0:
@@ -167,6 +170,7 @@ class _Native:
         work = self._work * layout.warps if self._translated.apart else 0
         blocks = len(layout.starts) - 1
         stored = in_parts(piece, blocks, 1 + work // WORTH_A_THREAD)
+        self._function.ran(perf_counter() - begun)
         if wrong:
             return min(wrong)
         s.wave.grid.progress += stored

@@ -10,7 +10,8 @@ import tempfile
 import threading
 from collections.abc import Callable
 from contextlib import nullcontext, suppress
-from functools import lru_cache
+from functools import lru_cache, partial
+from math import inf
 from pathlib import Path
 from typing import Any
 from weakref import WeakValueDictionary
@@ -43,6 +44,10 @@ if hasattr(os, "register_at_fork"):
 
 #: files of compiled code that are kept
 _KEPT = 256
+#: LLVM's level of optimisation; characters of a text that is compiled at level 0 first, which takes
+#: a third of the time, and how long code of a text runs, for each character, before it is compiled
+#: again: twice as long as that takes, as most code is not much slower
+_LEVEL, _LARGE, _SECONDS = 2, 1 << 18, 1e-6
 
 
 class Code:
@@ -79,10 +84,10 @@ def _processor() -> tuple[str, str]:
     return llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten()
 
 
-@lru_cache(maxsize=2)
-def _machine(name: str, features: str) -> Any:
-    """The code generator for a processor."""
-    return _target().create_target_machine(cpu=name, features=features, opt=2)
+@lru_cache(maxsize=4)
+def _machine(name: str, features: str, level: int) -> Any:
+    """The code generator for a processor, at a level of optimisation."""
+    return _target().create_target_machine(cpu=name, features=features, opt=level)
 
 
 @lru_cache(maxsize=1)
@@ -96,11 +101,13 @@ def directed() -> bool:
     return "+avx512f" in _processor()[1].split(",")
 
 
-def function(ir: str, name: str, result: Any, *arguments: Any) -> Callable[..., Any]:
+def function(
+    ir: str, name: str, result: Any, *arguments: Any, level: int = _LEVEL
+) -> Callable[..., Any]:
     """A C function of an LLVM module, compiled, or found in memory or on disk; it runs without the
     lock of the interpreter, and keeps its code in memory: whoever keeps only its address must keep
     the function as well."""
-    code = loaded(ir)
+    code = loaded(ir, level)
     found = ctypes.CFUNCTYPE(result, *arguments)(code.address(name))
     found.code = code  # type: ignore[attr-defined]
     return found
@@ -111,14 +118,38 @@ def address_of_function(found: Callable[..., Any]) -> int:
     return int(ctypes.cast(found, ctypes.c_void_p).value or 0)  # type: ignore[arg-type]
 
 
-def loaded(ir: str) -> Code:
+class Improved:
+    """A C function of an LLVM module as `function` makes it; one of much text is compiled quickly
+    at first, and once more with all optimisations when it has run long enough to pay for that."""
+
+    def __init__(self, ir: str, name: str, result: Any, *arguments: Any) -> None:
+        quick = len(ir) >= _LARGE and not _is_known(_key(ir, _LEVEL))
+        self._make = partial(function, ir, name, result, *arguments)
+        self._left = _SECONDS * len(ir) if quick else inf
+        #: the function as it is now
+        self.now = self._make(level=0 if quick else _LEVEL)
+
+    def ran(self, seconds: float) -> None:
+        """It ran for so long."""
+        self._left -= seconds
+        if self._left <= 0:
+            self._left, self.now = inf, self._make()
+
+
+def loaded(ir: str, level: int = _LEVEL) -> Code:
     """The code of an LLVM module."""
-    key = _key(ir)
+    key = _key(ir, level)
     with _lock:
         code = _codes.get(key)
         if code is None:
-            code = _codes[key] = Code(_stored(key, ir))
+            code = _codes[key] = Code(_stored(key, ir, level))
         return code
+
+
+def _is_known(key: str) -> bool:
+    """Whether code is in memory or on disk."""
+    folder = cache_folder()
+    return key in _codes or (folder is not None and (folder / f"{key}.o").exists())
 
 
 def _compile(ir: str, machine: Any) -> bytes:
@@ -130,27 +161,27 @@ def _compile(ir: str, machine: Any) -> bytes:
     return code
 
 
-def _key(ir: str) -> str:
-    """Key of the code of `ir` on this processor."""
-    parts = *_processor(), llvmlite.__version__, _target().triple, ir
+def _key(ir: str, level: int) -> str:
+    """Key of the code of `ir` on this processor, at a level of optimisation."""
+    parts = *_processor(), llvmlite.__version__, _target().triple, str(level), ir
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
 
 # --- on disk --------------------------------------------------------------------------------------
 
 
-def _stored(key: str, ir: str) -> bytes:
+def _stored(key: str, ir: str, level: int) -> bytes:
     """Machine code of `ir`: that of an earlier process where it is on disk and whole."""
     folder = cache_folder()
     if folder is None:
-        return _compile(ir, _machine(*_processor()))
+        return _compile(ir, _machine(*_processor(), level))
     path = folder / f"{key}.o"
     with suppress(OSError):
         held = path.read_bytes()
         # A file that was cut short is as good as none.
         if held[:32] == hashlib.sha256(held[32:]).digest():
             return held[32:]
-    code = _compile(ir, _machine(*_processor()))
+    code = _compile(ir, _machine(*_processor(), level))
     with suppress(OSError):
         _keep(path, hashlib.sha256(code).digest() + code)
     return code
