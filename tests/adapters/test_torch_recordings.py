@@ -18,7 +18,10 @@ from emulator.matrices.library import Order, choose_order, usual_order  # noqa: 
 from emulator.matrices.library.recorded import LAYOUTS  # noqa: E402
 
 GOLDEN = ROOT / "tests" / "golden"
-CASES = json.loads(gzip.decompress((GOLDEN / "h200_torch.json.gz").read_bytes()))["cases"]
+CASES, NETS = (
+    json.loads(gzip.decompress((GOLDEN / f"h200_{name}.json.gz").read_bytes()))["cases"]
+    for name in ("torch", "layers")
+)
 #: multiply-adds of a case that a test may take
 LARGEST = 2e7
 
@@ -85,6 +88,23 @@ def test_scales_of_rows_are_multiplied_one_after_the_other():
 def test_recorded_cases(category):
     for row in [row for row in QUICK if row["case"]["category"] == category][::6]:
         check(row)
+
+
+def test_some_convolutions_of_nets():
+    assert sum(map(check, NETS[::7])) == 12
+
+
+@pytest.mark.slow
+def test_convolutions_of_nets():
+    """Every kernel whose order is known."""
+    assert sum(map(check, NETS)) == 72
+
+
+def test_another_stride_is_noticed():
+    row = json.loads(json.dumps(NETS[8]))
+    assert all(replayed(row)[0].values())
+    row["case"]["options"] = {"stride": 3}
+    assert not any(replayed(row)[0].values())
 
 
 def test_a_planted_error_is_found():

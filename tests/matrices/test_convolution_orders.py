@@ -91,6 +91,16 @@ def test_walks_by_hand():
         assert left.ravel().tolist() == right.ravel().tolist() == want
 
 
+def test_an_interleaved_walk_by_hand():
+    """Of 16 channels those of every second four are first, at each tap."""
+    a = np.arange(32).reshape(1, 1, 16, 2)
+    b = a.reshape(1, 16, 2, 1)
+    left, right = along_one_axis(a, b, Walk(32, whole=True, interleaved=True), 16)
+    channels = [0, 1, 2, 3, 8, 9, 10, 11, 4, 5, 6, 7, 12, 13, 14, 15]
+    assert left.ravel().tolist() == [2 * x + tap for tap in (0, 1) for x in channels]
+    assert right.ravel().tolist() == left.ravel().tolist()
+
+
 def codes(shape, kind, seed):
     return encode(FORMATS[kind], np.random.default_rng(seed).standard_normal(shape))
 

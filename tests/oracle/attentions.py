@@ -26,8 +26,9 @@ def _normal(tag, *shape):
     return torch.from_numpy(((sum(parts) - 131070.0) / 37837.0).reshape(shape)).float()
 
 
-def run(case):
-    """Result and gradients of a case such as "flash.f16.1.2.33.33.32.c" on the device "cuda"."""
+def run(case, gradients=None):
+    """Result of a case such as "flash.f16.1.2.33.33.32.c" on the device "cuda"; and its gradients,
+    by default if they were recorded."""
     kernel, kind, *sizes, mask = case.split(".")
     batch, heads, queries, keys, width = map(int, sizes)
     tag = f"{kind}.{'.'.join(sizes)}"
@@ -40,7 +41,7 @@ def run(case):
     with sdpa_kernel(KERNELS[kernel]):
         out = F.scaled_dot_product_attention(*leaves, is_causal=mask == "c")
     found = {"out": out.detach()}
-    if f"{case}.dq" in read()["results"]:
+    if f"{case}.dq" in read()["results"] if gradients is None else gradients:
         out.backward(g)
         found |= {f"d{name}": x.grad for name, x in zip("qkv", leaves, strict=True)}
     return found

@@ -31,9 +31,9 @@ from emulator.tools.pytorch.unknown import unknown_kind
 _NAME = "scaled_dot_product_attention"
 _ORDER = "computed as on the GPU"
 _HALF = (torch.float16, torch.bfloat16)
-#: sizes up to which cuDNN's kernel was recorded, as what picks it is not known: queries or keys,
-#: and the width of a head
-_RECORDED_LENGTH, _RECORDED_WIDTH = 512, 128
+#: sizes up to which cuDNN's kernels were recorded, as what picks them is not known: queries or
+#: keys, and the width of a head; of one query, and of more
+_RECORDED = (200, 128), (512, 128)
 _plain = (torch.Tensor, torch.nn.Parameter)
 _aten = torch.ops.aten
 
@@ -89,9 +89,8 @@ class Attention:
         square = not asked.causal or queries == asked.k.shape[-2]
         if half and width % 8 == 0:
             if number // 10 in (9, 10) and cuda.cudnn_sdp_enabled():
-                # A single query has a kernel of its own.
-                longest = max(queries, asked.k.shape[-2])
-                seen = queries > 1 and longest <= _RECORDED_LENGTH and width <= _RECORDED_WIDTH
+                longest, limits = max(queries, asked.k.shape[-2]), _RECORDED[queries > 1]
+                seen = longest <= limits[0] and width <= limits[1]
                 return CUDNN if seen and square and self.chip.name == RECORDED_ON else None
             if cuda.flash_sdp_enabled() and width <= 256 and square:
                 return FLASH

@@ -51,7 +51,7 @@ def attend(
     q3, k3, v3 = (x.reshape(-1, *x.shape[2:]) for x in (q, k, v))
     splits = _splits(chip, q, k) if form == FLASH else 1
     if splits == 1:
-        keys = _block_keys(form, q.shape[3])
+        keys = _block_keys(form, *q.shape[2:])
         made, logarithms = rows.attend(q3, k3, v3, range(0, k.shape[2], keys), keys)
     else:
         made, logarithms = _attend_in_splits(rows, q3, k3, v3, splits)
@@ -69,7 +69,7 @@ def has_gradient(form: int, q: torch.Tensor, k: torch.Tensor) -> bool:
     longest = max(queries, keys)
     if form == FLASH:
         return longest <= 128 and width in (32, 64)
-    return longest <= 64 and width == 32
+    return queries > 1 and longest <= 64 and width in (32, 64)
 
 
 def attend_backward(
@@ -88,10 +88,10 @@ def attend_backward(
     return dq.to(q.dtype).view(q.shape), dk.to(q.dtype).view(k.shape), dv.to(q.dtype).view(v.shape)
 
 
-def _block_keys(form: int, width: int) -> int:
-    """Keys of a block of each kernel."""
+def _block_keys(form: int, queries: int, width: int) -> int:
+    """Keys of a block of each kernel; cuDNN has one of its own for a single query."""
     if form == CUDNN:
-        return 128
+        return 128 if queries > 1 else 64
     if form == EFFICIENT:
         return 64 if width <= 64 else 128
     return 128 if width <= 64 else 64
@@ -226,7 +226,7 @@ class _Rows(NamedTuple):
         width = result.shape[2]
         if self.form == EFFICIENT and result.dtype == torch.float32:
             return sum_(self.chip, result * given, -1, keepdim=True)
-        threads = {CUDNN: 8, EFFICIENT: -(-width // 64) * 2, FLASH: min(width, 64) // 8}[self.form]
+        threads = -(-width // 64) * 2 if self.form == EFFICIENT else min(width, 64) // 8
         dots = _new(result.shape[0] * result.shape[1])
         self.launch(
             "row_dots", len(dots), given.float(), result.float(), dots, len(dots), width, threads,

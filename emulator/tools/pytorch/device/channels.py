@@ -145,12 +145,18 @@ def batch_norm(
     if cudnn:
         flat = _by_channel(values)
         mean, variance, scale = cudnn_norms.moments(chip.target, flat, eps)
-        _update_all(running_mean, running_var, mean, variance, flat.shape[1], momentum)
+        if running_mean is not None and running_var is not None:
+            pairs = (_floats(running_mean), mean), (_floats(running_var), variance)
+            moved = cudnn_norms.moved(*pairs, flat.shape[1], np.float32(momentum))
+            for running, statistic in zip((running_mean, running_var), moved, strict=True):
+                running.copy_(torch.from_numpy(statistic))
         made = cudnn_norms.normalised(flat, mean, scale, _floats(weight), _floats(bias))
         return _by_image(made, x), torch.from_numpy(mean), torch.from_numpy(scale)
     if training:
         mean, variance = _moments(values)
-        _update_all(running_mean, running_var, mean, variance, values[:, 0].size, momentum)
+        count = values[:, 0].size
+        _update(running_mean, mean, momentum)
+        _update(running_var, variance * np.float32(count / max(count - 1, 1)), momentum)
     else:
         mean, variance = _floats(running_mean), _floats(running_var)
     scale = function(chip.target, "rsqrt", variance + np.float32(eps))
@@ -170,15 +176,6 @@ def _by_image(values: Array, like: torch.Tensor) -> torch.Tensor:
     """A tensor of values ``(channels, elements)``."""
     split = values.reshape(len(values), len(like), -1).swapaxes(0, 1)
     return torch.from_numpy(np.ascontiguousarray(split)).view(like.shape)
-
-
-def _update_all(
-    running_mean: torch.Tensor | None, running_var: torch.Tensor | None, mean: Array,
-    variance: Array, count: int, momentum: float,
-) -> None:  # fmt: skip
-    """Moves the running statistics towards those of a batch with `count` elements a channel."""
-    _update(running_mean, mean, momentum)
-    _update(running_var, variance * np.float32(count / max(count - 1, 1)), momentum)
 
 
 def _update(running: torch.Tensor | None, made: Array, momentum: float) -> None:

@@ -15,7 +15,7 @@ from emulator.tools.pytorch.device.arithmetic import WARP, fma, function, halved
 _ONE = np.float32(1)
 _THREADS = 512
 #: elements of a channel up to which these kernels were seen to run
-LARGEST = 2048
+LARGEST = 12544
 
 
 def moments(target: Target, values: Array, eps: float) -> tuple[Array, Array, Array]:
@@ -30,6 +30,21 @@ def moments(target: Target, values: Array, eps: float) -> tuple[Array, Array, Ar
 def normalised(values: Array, mean: Array, scale: Array, weight: Array, bias: Array) -> Array:
     factor = scale * weight
     return fma(values, factor[:, None], (bias - mean * factor)[:, None])
+
+
+def moved(
+    means: tuple[Array, Array], variances: tuple[Array, Array], count: int, part: np.float32
+) -> tuple[Array, Array]:
+    """Running mean and variance, each of a pair of that and the batch's, moved a part of the way.
+
+    `count` is the number of elements of a channel.
+    """
+    (old_mean, mean), (old_variance, variance) = means, variances
+    unbiased = np.float32(count / max(count - 1, 1))
+    return (
+        fma(_ONE - part, old_mean, mean * part),
+        fma(variance * part, unbiased, (_ONE - part) * old_variance),
+    )
 
 
 def gradients(

@@ -119,9 +119,8 @@ extern "C" __global__ void join_splits(const float *results, const float *factor
   joined[i] = sum;
 }
 
-// For every query, the gradient of its result times the result. FlashAttention's threads have eight
-// columns in turn, and so have the efficient kernel's, where neighbours add up first; cuDNN's, of
-// heads of 32, have four.
+// For every query, the gradient of its result times the result. A thread has eight columns in turn;
+// cuDNN's add them in pairs. The efficient kernel's threads add up neighbours first.
 extern "C" __global__ void row_dots(const float *given, const float *results, float *dots,
                                     unsigned rows, unsigned width, unsigned threads, int form) {
   unsigned row = blockIdx.x * blockDim.x + threadIdx.x;
@@ -130,14 +129,13 @@ extern "C" __global__ void row_dots(const float *given, const float *results, fl
   float sums[8];
 #pragma unroll 1
   for (unsigned thread = 0; thread < threads; thread++) {
-    const float *x = a + 4 * thread, *y = b + 4 * thread;
     float sum = 0;
-    if (form == CUDNN) {
-      sum = __fmaf_rn(x[2], y[2], x[0] * y[0]) + __fmaf_rn(x[3], y[3], x[1] * y[1]);
-    } else {
 #pragma unroll 1
-      for (unsigned i = 8 * thread; i < width; i += i % 8 == 7 ? 8 * threads - 7 : 1) {
+    for (unsigned i = 8 * thread; i < width; i += i % 8 == 7 ? 8 * threads - 7 : 1) {
+      if (form != CUDNN) {
         sum = __fmaf_rn(a[i], b[i], sum);
+      } else if (i % 2) {
+        sum += __fmaf_rn(a[i], b[i], a[i - 1] * b[i - 1]);
       }
     }
     sums[thread] = sum;
