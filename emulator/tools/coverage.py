@@ -22,9 +22,8 @@ from emulator.targets import TARGETS
 from emulator.tools.report import render
 from emulator.tools.wording import short_targets
 
-#: The instructions of section 9.7, as its headings name them, and the names of statements that stand
-#: in ptxas 13.5 (`strings ptxas`: all were asked for); a name's words stand in an opcode in
-#: this order, others between them.
+#: The instructions of section 9.7, as its headings name them, and those that only ptxas 13.5 names
+#: (`strings ptxas`); a name's words stand in an opcode in this order, others between them.
 INDEX: dict[str, str] = {
     "Integer": "add sub mul mad mul24 mad24 sad div rem abs neg min max popc clz bfind fns brev "
     "bfe bfi szext bmsk dp4a dp2a clmad",
