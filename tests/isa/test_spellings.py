@@ -106,3 +106,9 @@ def test_a_wrong_verdict_shows():
     assert differences(asked) == []
     assert set(refusals(PTXAS, [good, bad], "sm_90a", NEWEST)) == {1}
     assert not ours(asked[0]) and "one operand too many" in ours(asked[1])
+
+
+def test_a_range_of_billions_is_told_by_its_ends():
+    opcode = "tcgen05.alloc.exclusive.cta_group::1.sync.aligned.shared::cta.b32"
+    text = f".reg .b64 %a; {opcode} [%a], -3;"
+    assert "32 … 4294967264 in steps of 32" in ours(Spelling("", "", text, "sm_100f", NEWEST))
