@@ -655,9 +655,14 @@ def _flat(given: tuple[tree.Operand, ...]) -> list[tuple[tree.Operand, bool]]:
     return out
 
 
+#: values that a message lists; of more it has the ends
+_LISTED = 1024
+
+
 def _either(values: tuple[int, ...] | range) -> str:
-    if isinstance(values, range) and len(values) > 12 and values.step == 1:
-        return f"{values[0]} … {values[-1]}"
+    if isinstance(values, range) and len(values) > (12 if values.step == 1 else _LISTED):
+        steps = "" if values.step == 1 else f" in steps of {values.step}"
+        return f"{values[0]} … {values[-1]}{steps}"
     return f"one of {listing(values)}" if len(values) > 2 else " or ".join(map(str, values))
 
 

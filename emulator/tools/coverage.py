@@ -22,8 +22,8 @@ from emulator.targets import TARGETS
 from emulator.tools.report import render
 from emulator.tools.wording import short_targets
 
-#: The instructions of section 9.7, as its headings name them; a name's words stand in an opcode in
-#: this order, others between them.
+#: The instructions of section 9.7, as its headings name them, and those that only ptxas 13.5 names
+#: (`strings ptxas`); a name's words stand in an opcode in this order, others between them.
 INDEX: dict[str, str] = {
     "Integer": "add sub mul mad mul24 mad24 sad div rem abs neg min max popc clz bfind fns brev "
     "bfe bfi szext bmsk dp4a dp2a clmad",
@@ -58,7 +58,9 @@ INDEX: dict[str, str] = {
     "Video": "vadd vsub vabsdiff vmin vmax vshl vshr vmad vset vadd2 vsub2 vavrg2 vabsdiff2 vmin2 "
     "vmax2 vset2 vadd4 vsub4 vavrg4 vabsdiff4 vmin4 vmax4 vset4",
     "Other": "brkpt nanosleep pmevent trap setmaxnreg",
-    "Newer than 9.3": "spcompress spdecompress tcgen05.ld.spcompress",
+    "Newer than 9.3, and what ptxas 13.5 knows besides": "spcompress spdecompress "
+    "tcgen05.ld.spcompress applypriority.async.bulk applypriority.async.bulk.tensor "
+    "multimem.st.async multimem.red.async mbarrier.check_layout tensormap.query.alloc_class_large",
 }
 #: forms of a row that are looked at for the evidence
 _FORMS = 60

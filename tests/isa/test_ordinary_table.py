@@ -221,7 +221,7 @@ def test_operands_are_registers_of_the_type():
         "a read register s32 s32/b32/u32/f16x2",
         "b read register s32 s32/b32/u32/f16x2",
     ]
-    assert shown("mul.wide.u16")[0] == "d written register u32 u32/b32/s32"
+    assert shown("mul.wide.u16")[0] == "d written register u32 u32/b32/s32/f16x2"
     assert shown("add.bf16x2")[0] == "d written register bf16x2 b32"
     assert shown("setp.lt.f32") == [
         "p~ written register pred pred",

@@ -22,17 +22,18 @@ FAMILIES = sorted(set(pools()) - {"call", "brx"})
 
 #: Known differences that remain: (who takes it, what the statement looks like, why).
 KNOWN = (
-    ("ptxas", r"testp\.f\d+ ", "testp without a test: the manual gives it no meaning"),
-    ("ptxas", r"^mma\.(?!sp)\S*\.sp\b", "sp is part of the name; ptxas takes it anywhere"),
-    ("ptxas", r"vmad\S*\.u32\S*\.s32", "vmad to u32 of signed factors: no values recorded"),
+    ("ptxas", r"^(wg)?mma\S*\.(?!sp)\S*\.sp\b", "sp is part of the name; ptxas takes it anywhere"),
     ("ptxas", r"red\.async\S* \[[^]]*\], [^,[]*;", "red.async without its mbarrier"),
-    ("ptxas", r"^(ldmatrix|stmatrix|movmatrix|mma)\b.*%pred", "predicates where 32 bits go"),
-    ("ptxas", r"^(v\w+[24]|tcgen05\.\w+|dp[24]a|cvt)\b.*%f16x2", "f16x2 where 32 bits go"),
     (
         "ptxas",
-        r"^(mov|multimem|ldu|tcgen05\.ld)\.\S*f(32|64) .*\{",
-        "vectors of floats in integers",
+        r"^((ld|st|mov)matrix|(wg)?mma|cvt)\b.*%pred",
+        "predicates where bits of matrices go",
     ),
+    ("ptxas", r"\.pred .*%f16x2", "f16x2 for a predicate"),
+    ("ptxas", r"^(tcgen05\.\w+|cvt)\b.*%f16x2", "f16x2 in the place of other 32 bits"),
+    ("ptxas", r"^tcgen05\.ld\.red\S* .*%[fus]32", "registers of another type than the minimum's"),
+    ("ptxas", r"^mov\.\S*f(32|64) .*\{", "vectors of floats in integers"),
+    ("ptxas", r"^fence\.proxy\S* \[%", "any register for the address of a fence"),
     ("ptxas", r"[ ,](0f3F800000|1\.5)[,;]", "a float for an address, of copies of tensors"),
     ("ptxas", r"^(sub|add|fma|mul)\.\S*e\dm\d.*\{", "packed bytes in braces"),
     (
@@ -40,9 +41,10 @@ KNOWN = (
         r"\[%[bus](8|16|32)_",
         "narrow addresses: ptxas crashes, or takes 32 bits for a mistake",
     ),
+    ("we", r"^prefetch\.tensormap \[pp\]", "the parameter of a kernel without .param"),
+    ("we", r"^v(add|sub)4\.u32\.u32\.u32\.add.*%f16x2_\d;", "its sum is made by dp4a"),
     ("ptxas", r"^tex\.", "operand forms of tex that no row has"),
     ("we", r"^tex\.", "tex with words in another order, or without a model"),
-    ("we", r"^redux\..*%f16x2", "f16x2 where redux takes 32-bit integers"),
     ("we", r"%b128_", "the register type b128 before PTX 8.3, and for isspacep"),
     ("we", r"^(ld|ldu|spcompress)\b.*[ ,]_,", "dropped results of ld and spcompress"),
     ("we", r"^(min|max)\S* ([^,]*,){3}", "three operands before PTX 8.8"),
@@ -104,3 +106,9 @@ def test_a_wrong_verdict_shows():
     assert differences(asked) == []
     assert set(refusals(PTXAS, [good, bad], "sm_90a", NEWEST)) == {1}
     assert not ours(asked[0]) and "one operand too many" in ours(asked[1])
+
+
+def test_a_range_of_billions_is_told_by_its_ends():
+    opcode = "tcgen05.alloc.exclusive.cta_group::1.sync.aligned.shared::cta.b32"
+    text = f".reg .b64 %a; {opcode} [%a], -3;"
+    assert "32 … 4294967264 in steps of 32" in ours(Spelling("", "", text, "sm_100f", NEWEST))
