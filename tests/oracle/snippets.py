@@ -18,6 +18,7 @@ OPTIONAL = {
     "torch": "torch",
     "triton": "triton",
     "numba": "numba_cuda",
+    "warp": "warp",
     "cutlass": "cutlass",
 }
 

@@ -157,7 +157,7 @@ class Grid:
         #: changes whenever something happens that another thread may wait for; how often that was
         #: no more than a barrier
         self.progress = self.meetings = 0
-        #: statements executed since then if all who could go on looked at memory in vain
+        #: statements executed since then, if all who could go on looked at memory in vain
         self.polled = 0
         #: a wave that only looks at memory may wait for another one
         self.has_others = False

@@ -93,7 +93,7 @@ class TextGrid(Grid):
         state = self.state
         self.undefined, self.arithmetic = state.undefined, state.engine
         self._limit_steps(step_limit)
-        self.executed = self.thread_statements = self.progress = self._started = 0
+        self.executed = self.thread_statements = self.progress = self._started = self.polled = 0
         self._before = {i: _loaded(x) for i, x in self._registers if x.written}
         self._left = []
         memory = _Memory(state.shared, self._machines)
