@@ -32,6 +32,7 @@ from emulator.ptx.program import (
     Function,
     Program,
     Register,
+    SpecialRegister,
     Statement,
     reads_and_kills,
     registers_of,
@@ -150,6 +151,8 @@ def _fits(statement: Statement, function: Function, target: Target) -> bool:
         place = statement.operands["a"]
         space = space_of(statement, place)
         return space in ("global", "param") and isinstance(statement.operands["d"], Register)
+    if any(isinstance(x, SpecialRegister) for x in statement.operands.values()):
+        return False
     return "pure" in statement.effects and can_translate(statement, function, target)
 
 

@@ -7,9 +7,10 @@ from typing import Any
 
 from emulator.matrices.library.recorded import Evidence
 
+MOVES = "moves values"
 #: why -> operators of aten, without the "_" of those that work in place
 EXACT: dict[str, str] = {
-    "moves values": """
+    MOVES: """
         copy clone empty empty_strided empty_like new_empty zeros zero ones full fill new_zeros
         new_full cat stack index index_select index_copy gather where masked_select take flip roll
         repeat tril triu select_backward slice_backward as_strided_scatter diag_embed set resize
@@ -47,15 +48,15 @@ def why_exact(name: str, tensors: list[Any], options: Any) -> tuple[str, Evidenc
     """
     base = name.removeprefix("_foreach_").rstrip("_") or name
     reason = _reason(base) or _reason(name)
-    if reason:
+    is_complex = any(x.dtype.is_complex for x in tensors)
+    if reason == MOVES or (reason and not is_complex):
         return reason, "rule"
-    floating = any(x.dtype.is_floating_point or x.dtype.is_complex for x in tensors)
+    floating = is_complex or any(x.dtype.is_floating_point for x in tensors)
     if base in ROUNDED.split() or base in INTEGERS.split():
         if not floating:
             return "computes integers", "rule"
         # A GPU fuses alpha with the addition, and a rounded quotient is a remainder's.
         plain = options.get("alpha", 1) == 1 and options.get("rounding_mode") is None
-        real = not any(x.dtype.is_complex for x in tensors)
-        if base in ROUNDED.split() and plain and real:
+        if base in ROUNDED.split() and plain and not is_complex:
             return "rounds each result once", "rule"
     return "the GPU has an order or a function of its own", "none"

@@ -196,7 +196,7 @@ class Pointwise:
     def __call__(self, request: Request) -> Answer | None:
         call = call_of(request)
         if call is None:
-            return None
+            return self._divide_wide(request)
         if not call.operands:
             like = call_on_cpu(request.function, request.args, request.kwargs)
             canonical(_first(like))
@@ -209,6 +209,20 @@ class Pointwise:
         made = _compute(self.chip.target.name, call)
         evidence = on_chip(self.chip, "rule" if call.kernel in _UNRECORDED else "recorded")
         return Answer(_delivered(request, call, made), WHY, evidence)
+
+    def _divide_wide(self, request: Request) -> Answer | None:
+        """A quotient of f64 by a number, which is a product as well."""
+        if request.base not in ("div", "true_divide") or request.args[0].dtype != torch.float64:
+            return None
+        number = request.number(request.args[1])
+        if number is None or request.kwargs.get("rounding_mode") is not None:
+            return None
+        with np.errstate(divide="ignore"):
+            inverse = float(np.float64(1) / number)
+        name = "mul_" if request.name.endswith("_") else "mul"
+        options = {key: x for key, x in request.kwargs.items() if key == "out"}
+        made = getattr(torch.ops.aten, name)(request.args[0], inverse, **options)
+        return Answer(made, WHY, on_chip(self.chip, "recorded"))
 
 
 def _first(made: Any) -> Any:
