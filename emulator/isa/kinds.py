@@ -50,7 +50,7 @@ ALIASES = (
 
 #: First words of PTX's other opcodes (PTX ISA 9.7): legal, and not modelled here.
 OTHER_PTX = """applypriority.async clmad istypep mbarrier.check_layout multimem.cp
-multimem.red.async multimem.st.async suld suq sured sust tensormap.query tld4 txq"""
+multimem.red.async multimem.st.async tensormap.query tld4 txq"""
 
 
 def names() -> tuple[str, ...]:

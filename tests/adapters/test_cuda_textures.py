@@ -92,6 +92,22 @@ def test_a_kernel_reads_an_array_and_writes_another() -> None:
         RUNTIME["cudaFreeArray"](first)
 
 
+def test_a_texture_reads_pitched_memory_whose_last_row_is_short() -> None:
+    address = space().allocate(3 * 32 + 20, "device")
+    texels = np.arange(20, dtype=np.float32).reshape(4, 5)
+    for i, row in enumerate(texels):
+        space().memory.write(address + 32 * i, row)
+    pitched = words(3, address, 32, 0, FLOAT, 5, 4, 32, *[0] * 10)
+    handle = made("cudaCreateTextureObject", pitched, (ctypes.c_uint * 18)(1, 1, 1), 0)
+    array = made("cudaMallocArray", channels(32, 1, FLOAT), 5, 4, 0)
+    to = made("cudaCreateSurfaceObject", resource(array))
+    kernel = Module(READ, memory=space().memory)["twice"]
+    kernel.launch(1, (5, 4), [handle, to], memory=space().memory)
+    found = np.zeros((4, 5), np.float32)
+    call(RUNTIME, "cudaMemcpyFromArray", found.ctypes.data, array, 0, 0, 80, FROM_DEVICE)
+    assert (found == 2 * texels).all()
+
+
 def test_boxes_of_layers_are_copied_in_texels() -> None:
     array = made("cudaMalloc3DArray", channels(8, 4, UNSIGNED), 6, 4, 3, LAYERED)
     source = np.arange(2 * 3 * 8, dtype=np.uint8).reshape(2, 3, 8)

@@ -107,11 +107,10 @@ def _accesses() -> Section:
     counts: Counter[str] = Counter()
     text = gzip.decompress((GOLDEN / "h200_surfaces.json.gz").read_bytes())
     for job, result in zip(surface_jobs.jobs()[0], json.loads(text)["results"], strict=True):
-        if isinstance(result, str):
+        if isinstance(result, str) and job["kernel"].startswith("su"):
             body = surface_jobs.kernel(job["kernel"]).partition("ld.param")[2]
-            (opcode,) = re.findall(r"(?<![\w.])(?:su(?:ld|st|red|q)|istypep)\.[\w.]+", body)
+            (opcode,) = re.findall(r"(?<![\w.])su(?:ld|st|red|q)\.[\w.]+", body)
             counts[Instruction.parse(opcode).value_form] += len(job["places"])
-    del counts["istypep.texref"], counts["istypep.samplerref"], counts["istypep.surfref"]
     return "hopper: accesses to surfaces recorded on an H200", counts
 
 

@@ -234,19 +234,3 @@ def _chosen_byte(a: Word, b: Word, selector: int, i: int) -> Word:
     if shift:
         word = word << shift if shift > 0 else word >> -shift
     return word & mask
-
-
-#: the bit of a handle that says what it names; those of a driver's texture and surface objects are
-#: small numbers
-_HANDLES = {"texref": 61, "samplerref": 62, "surfref": 63}
-
-
-@rule
-def is_handle(a: int, *, handle: str = "") -> int:
-    """9.7.10.6 istypep, from the code that ptxas makes of it."""
-    return a >> _HANDLES[handle] & 1
-
-
-@is_handle.words
-def _(w: Words, a: Word, *, handle: str = "") -> Word:
-    return (a >> _HANDLES[handle] & 1) != 0

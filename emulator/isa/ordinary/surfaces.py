@@ -1,4 +1,4 @@
-"""Surfaces: PTX ISA 9.7.11, and the queries of handles.
+"""Surfaces: PTX ISA 9.7.11.
 
 ptxas of CUDA 13.0 was asked for all combinations of these words and of others (13,104 spellings on
 sm_90; it crashes at ``sured`` with ``.xor``, ``.inc`` and ``.exch``, which PTX does not have).
@@ -55,5 +55,4 @@ ROWS = (
     *doing("samples polls", _loads()),
     *doing("paints", (*_stores(), *_updates())),
     *doing("samples", _QUERIES),
-    Row("istypep.handle=texref|samplerref|surfref", "p, a%:u64", "bits.is_handle", version="4.0"),
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from dataclasses import dataclass
+from math import prod
 from typing import Any, Literal, cast
 
 import numpy as np
@@ -49,17 +50,13 @@ class Resource:
     raw: bytes
 
     def array(self) -> Array:
-        """The texels as an array, one that kernels write: rows without what pads them, and the
-        channels last."""
-        dtype = np.dtype(FORMATS[self.shape.format])
-        *planes, rows, width = (1, 1, *self.shape.axes)[-3:]
-        size = self.pitch * rows * planes[0]
-        held = space().memory.view(self.address, size)
-        texels = held.reshape(*planes, rows, self.pitch)
-        channels = width * self.shape.channels
-        codes = texels[..., : channels * dtype.itemsize].view(dtype)
+        """The texels as an array of now: rows without what pads them, and the channels last."""
+        row, count = self.shape.texels(self.address).row, prod(self.shape.axes[:-1])
+        held = space().memory.view(self.address, self.pitch * (count - 1) + row)
+        rows = np.lib.stride_tricks.as_strided(held, (count, row), (self.pitch, 1))
         last = (self.shape.channels,) if self.shape.channels > 1 else ()
-        return np.array(codes).reshape(*self.shape.axes, *last)
+        codes = np.ascontiguousarray(rows).view(FORMATS[self.shape.format])
+        return codes.reshape(*self.shape.axes, *last)
 
 
 def resource_at(what: int) -> Resource:
