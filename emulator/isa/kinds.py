@@ -49,7 +49,7 @@ ALIASES = (
 )
 
 #: First words of PTX's other opcodes (PTX ISA 9.7): legal, and not modelled here.
-OTHER_PTX = """clmad istypep multimem.cp suld suq sured sust tld4 txq"""
+OTHER_PTX = """clmad multimem.cp suld suq sured sust"""
 
 
 def names() -> tuple[str, ...]:

@@ -40,8 +40,6 @@ KNOWN = (
         r"\[%[bus](8|16|32)_",
         "narrow addresses: ptxas crashes, or takes 32 bits for a mistake",
     ),
-    ("ptxas", r"^tex\.", "operand forms of tex that no row has"),
-    ("we", r"^tex\.", "tex with words in another order, or without a model"),
     ("we", r"^redux\..*%f16x2", "f16x2 where redux takes 32-bit integers"),
     ("we", r"%b128_", "the register type b128 before PTX 8.3, and for isspacep"),
     ("we", r"^(ld|ldu|spcompress)\b.*[ ,]_,", "dropped results of ld and spcompress"),

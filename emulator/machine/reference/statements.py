@@ -58,6 +58,8 @@ EACH: dict[str, Callable[[Statement, Function], Run]] = {
     **cancel.EACH,
     **tcgen05.EACH,
     "tex": textures.fetch,
+    "tld4": textures.fetch,
+    "txq": textures.fetch,
 }
 #: the same of those that say where a thread goes on, and of those that threads execute together
 FLOWS = {**control.FLOWS, **synchronisation.FLOWS, **mbarriers.FLOWS}
