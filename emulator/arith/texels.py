@@ -192,6 +192,18 @@ def weights(fractions: list[Integers], share: Integers | int = ONE) -> Integers:
     return np.stack(out, axis=-1)
 
 
+def shared(given: Integers, missing: NDArray[np.bool_]) -> Integers:
+    """Weights of the four texels around a place, where one at the corner of a cube is missing: the
+    two beside it take a third of its weight each, rounded, and the one across the rest."""
+    out = np.where(missing, 0, given)
+    for corner in range(4):
+        lost = np.where(missing[:, corner], given[:, corner], 0)
+        third = (lost + 1) // 3
+        for beside, part in ((1, third), (2, third), (3, lost - 2 * third)):
+            out[:, corner ^ beside] += part
+    return out
+
+
 def _part(weight: Integers, fraction: Integers) -> Integers:
     return weight * fraction + ONE // 2 >> WEIGHT_BITS
 

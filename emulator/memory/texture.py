@@ -14,7 +14,7 @@ from dtypes import Array
 from emulator.arith import texels
 from emulator.errors import OperandError, UnsupportedError, listing, shown
 from emulator.layout.texture_axes import Address, Axis, Places, addressed, numbers
-from emulator.layout.texture_cubes import PLACE_BITS, on_face
+from emulator.layout.texture_cubes import PLACE_BITS, across, on_face
 from emulator.memory.texture_arrays import mipmaps_of, texels_of
 
 Words = NDArray[np.uint32]
@@ -85,7 +85,8 @@ class Texture:
     colour `border`, whose f32 bits integers take. `filter` is "point" or "linear". With
     `unit_coordinates` they go from 0 to 1, and "wrap" and "mirror" work; without, as on a GPU,
     these two are "clamp". `unit_values` reads integers of 8 and 16 bits as f32 from 0 or -1 to 1,
-    and `srgb` the first three channels of uint8 as linear light.
+    and `srgb` the first three channels of uint8 as linear light. The linear filter of a `seamless`
+    cube goes on at the next face, where that of others follows `address`.
     `level_filter` says what lies between two levels, `level_bias` is added to a level, and
     `level_clamp` has the least and the most.
 
@@ -95,8 +96,7 @@ class Texture:
 
     Raises OperandError for what is no such array or option, UnsupportedError for what nobody has
     settled on a GPU: filters between levels of floats in three axes; of sRGB those in three axes
-    and between levels, and the colour of a border. Cubes are filtered face by face: seamless ones
-    are not modelled.
+    and between levels, and the colour of a border.
     """
 
     def __init__(
@@ -116,6 +116,7 @@ class Texture:
         level_bias: float = 0.0,
         level_clamp: tuple[float, float] = (0.0, 99.0),
         srgb: bool = False,
+        seamless: bool = False,
         linear_memory: bool = False,
     ) -> None:
         held, self.geometry = texels_of(array, channels, layered, cube)
@@ -130,6 +131,7 @@ class Texture:
         self._levels = (held, *mipmaps_of(held, mipmaps, self._format, self.geometry))
         self.address, self.linear = address, filter == "linear"
         self.unit_coordinates, self.unit_values = unit_coordinates or cube, unit_values
+        self.seamless = seamless and cube
         self.srgb, self._lights = srgb, _LIGHTS[channels] if srgb else 0
         self.linear_levels, self.linear_memory = level_filter == "linear", linear_memory
         self._check(border)
@@ -239,6 +241,8 @@ class Texture:
             raise TextureError(
                 f"tex.grad reads {self!r}: the level that derivatives lead to is not modelled here"
             )
+        if asked.component and self.seamless:
+            raise TextureError("tld4 of a seamless cube is not modelled here")
         if self.geometry == "1d" and asked.integers != self.linear_memory:
             given, legal = ("s32", "f32") if asked.integers else ("f32", "s32")
             raise TextureError(
@@ -339,7 +343,13 @@ class Texture:
         around = [self._gather(k, corner, lanes.layer, self._border) for corner in corners]
         fractions = [axis.fraction for axis in axes]
         read = texels.is_read(fractions) & (share != 0)[:, None]
-        return np.stack(around, axis=1), texels.weights(fractions, share), read
+        weights = texels.weights(fractions, share)
+        if self.seamless:
+            size = self._levels[k].shape[1]
+            outside = [[(x < 0) | (x >= size) for x in corner] for corner in corners]
+            missing = np.stack([s & t for s, t in outside], axis=1)
+            weights, read = texels.shared(weights, missing), read & ~missing
+        return np.stack(around, axis=1), weights, read
 
     # --- places ---
 
@@ -359,17 +369,25 @@ class Texture:
         given = zip(self._axes(k), lanes.coordinates, lanes.offsets, strict=False)
         if "cube" not in self.geometry:
             return [axis.between(words, offset, apart) for axis, words, offset in given]
-        less = PLACE_BITS - texels.WEIGHT_BITS
-        return [
-            axis.around(place * axis.size + (1 << less - 1) >> less, np.zeros(len(place), bool),
-                        apart)
-            for axis, place, _ in given
-        ]  # fmt: skip
+        less, out = PLACE_BITS - texels.WEIGHT_BITS, []
+        for axis, words, _ in given:
+            place = words * axis.size + (1 << less - 1) >> less
+            if self.seamless:
+                first = place - texels.ONE // 2 >> texels.WEIGHT_BITS
+                fraction = place - texels.ONE // 2 & texels.ONE - 1
+                out.append(Places(first, first + 1, fraction))
+            else:
+                out.append(axis.around(place, np.zeros(len(place), bool), apart))
+        return out
 
     def _gather(
         self, k: int, places: Sequence[Integers], layer: Integers | None, border: Array
     ) -> Array:
         """Codes ``(lanes, channels)`` at places along x, y, z; `border` at -1."""
+        if self.seamless and layer is not None:
+            size = self._levels[k].shape[1]
+            face, *places = across(layer % 6, places[0], places[1], size)
+            layer, places = layer - layer % 6 + face, [np.clip(x, 0, size - 1) for x in places]
         index = [*places, *[np.zeros_like(places[0])] * (3 - len(places))]
         if layer is not None:
             index[2] = layer

@@ -57,6 +57,7 @@ def texture_of(family: Family) -> Texture:
         level_bias=family.bias,
         level_clamp=tuple(family.clamp),
         srgb=family.srgb,
+        seamless=family.seamless,
     )
 
 
@@ -163,6 +164,12 @@ UNIT = {"unit_coordinates": True}
 def test_wrong_textures_are_refused(array: Any, options: Any, error: Any, said: str) -> None:
     with pytest.raises(error, match=said):
         Texture(array, **options)
+
+
+def test_tld4_of_a_seamless_cube_is_refused() -> None:
+    texture = Texture(CUBE, cube=True, seamless=True)
+    with pytest.raises(TextureError, match="tld4 of a seamless cube"):
+        texture.fetch(Fetch("cube", False, "u32", "r"), [np.zeros(1, np.uint32)] * 3)
 
 
 def test_derivatives_lead_to_one_level_alone() -> None:
