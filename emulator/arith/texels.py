@@ -7,11 +7,16 @@ and the weights of all texels that are blended sum up to 256, or 1.
 * Floats are blended as a dot product: the significands, cut behind 4 bits more than the format has,
   are aligned to the largest exponent among texels of a weight that is not 0; the exact sum is
   rounded to nearest, ties away from zero, to the texture's format.
+* What the layers of a texture of three axes and two levels contribute is added up one after the
+  other, in an accumulator that is aligned to every fourth exponent and cuts what it shifts out.
+* sRGB becomes f16 by a table, and is blended so, of 8 bits where texels are aligned.
 * Normalised integers are blended as integers of 16 bits, rounded to nearest, ties up.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -19,6 +24,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dtypes import Array
+from emulator.arith.scalar.arrays import ARRAYS
+from emulator.arith.special_words import rcp
+from emulator.arith.srgb_table import SRGB
 
 Integers = NDArray[np.int64]
 Words = NDArray[np.uint32]
@@ -28,8 +36,13 @@ WEIGHT_BITS = 8
 ONE = 1 << WEIGHT_BITS
 #: bits kept behind a significand when texels are aligned
 _GUARD_BITS = 4
-#: and behind the sum of a layer of a texture of three axes, when two are added
-_LAYER_BITS = 12
+#: of sRGB: the number of a code in 2**-14, and its exponent as one of f16, which eight codes share
+_LIGHT = np.array(SRGB, np.int64)
+_LIGHT_EXPONENT = np.array([SRGB[code | 7].bit_length() for code in range(256)])
+#: bits of it that are kept when texels are aligned
+_LIGHT_BITS = 8
+#: the accumulator of layers and levels is aligned to exponents that are multiples of it
+_EXPONENT_STEP = 4
 
 
 @dataclass(frozen=True)
@@ -99,6 +112,36 @@ def normalised(format_: TexelFormat, codes: Array) -> Words:
     return _quotients(values, largest)
 
 
+def halves(words: Words) -> Words:
+    """f32 as f16, rounded to nearest, ties to even; every NaN becomes 0x7fff."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        out = words.view(np.float32).astype(np.float16).view(np.uint16).astype(np.uint32)
+    return np.where((words & 0x7FFF_FFFF) > 0x7F80_0000, 0x7FFF, out).astype(np.uint32)
+
+
+def border_code(format_: TexelFormat, colour: float, unit: bool) -> int:
+    """The code of a border's colour in one channel.
+
+    Of floats of 32 bits and of integers read as they are it has the low bits of the colour's f32.
+    f16 is cut. Values up to 1 are cut to 4 bits more than the format has, and become the nearest
+    code, ties towards zero.
+    """
+    with np.errstate(over="ignore"):
+        given = np.float32(colour)
+        half = np.float16(given)
+    is_float = format_.kind == "float"
+    if format_.size == 4 or not (is_float or unit):
+        return int(given.view(np.uint32)) & (1 << format_.bits) - 1
+    if is_float:
+        larger = abs(float(half)) > abs(float(given))
+        return int((np.nextafter(half, np.float16(0)) if larger else half).view(np.uint16))
+    largest, least = _largest(format_.kind, format_.bits), -(format_.kind == "signed")
+    value = min(max(float(given), least), 1.0)
+    unit_ = 1 << format_.bits + _GUARD_BITS
+    number = math.ceil(int(abs(value) * unit_) / unit_ * largest - 0.5)
+    return (-number if value < 0 else number) & (1 << format_.bits) - 1
+
+
 def _largest(kind: str, bits: int) -> int:
     return (1 << bits - (kind == "signed")) - 1
 
@@ -108,18 +151,36 @@ def _quotients(values: Integers, largest: int) -> Words:
     return words
 
 
+def quotients(words: Sequence[Array]) -> list[Array]:
+    """f32 coordinates divided by the largest magnitude among them, as ptxas does it for cubes."""
+    with np.errstate(all="ignore"):
+        x, y, z = (axis.astype(np.uint32).view(np.float32) for axis in words)
+        largest = np.fmax(np.fmax(np.abs(x), np.abs(y)), np.abs(z))
+        inverse = np.asarray(rcp(ARRAYS, largest.view(np.uint32))).view(np.float32)
+        return [axis * inverse for axis in (x, y, z)]
+
+
+def linear_light(codes: Array) -> Words:
+    """Codes of sRGB as f32."""
+    return (_LIGHT / float(_LIGHT[-1])).astype(np.float32).view(np.uint32)[codes]
+
+
 # --- weights --------------------------------------------------------------------------------------
 
 
-def weights(fractions: list[Integers]) -> Integers:
-    """The weights ``(lanes, 2**axes)`` of the texels around a place, x changing fastest.
+def weights(fractions: list[Integers], share: Integers | int = ONE) -> Integers:
+    """The weights ``(lanes, 2**axes)`` of the texels around a place, x changing fastest, which sum
+    up to the `share` of a level.
 
     A weight is divided along z first, then along x, then along y. Each time one part is rounded to
-    nearest, ties up, and the other is the rest: along x the higher texel's part, along y that of
-    the higher texel beside the higher one of x, and of the lower texel beside the lower one.
+    nearest, ties up, and the other is the rest: along z the lower texel's part, along x the higher
+    texel's, along y that of the higher texel beside the higher one of x, and of the lower texel
+    beside the lower one.
     """
     x, *more = fractions
-    layers = [ONE - more[1], more[1]] if len(more) == 2 else [np.full_like(x, ONE)]
+    whole = np.broadcast_to(np.asarray(share, np.int64), x.shape)
+    lower = _part(whole, ONE - more[1]) if len(more) == 2 else whole
+    layers = [lower, whole - lower] if len(more) == 2 else [whole]
     out: list[Integers] = []
     for layer in layers:
         right = _part(layer, x)
@@ -131,6 +192,18 @@ def weights(fractions: list[Integers]) -> Integers:
     return np.stack(out, axis=-1)
 
 
+def shared(given: Integers, missing: NDArray[np.bool_]) -> Integers:
+    """Weights of the four texels around a place, where one at the corner of a cube is missing: the
+    two beside it take a third of its weight each, rounded, and the one across the rest."""
+    out = np.where(missing, 0, given)
+    for corner in range(4):
+        lost = np.where(missing[:, corner], given[:, corner], 0)
+        third = (lost + 1) // 3
+        for beside, part in ((1, third), (2, third), (3, lost - 2 * third)):
+            out[:, corner ^ beside] += part
+    return out
+
+
 def _part(weight: Integers, fraction: Integers) -> Integers:
     return weight * fraction + ONE // 2 >> WEIGHT_BITS
 
@@ -138,12 +211,13 @@ def _part(weight: Integers, fraction: Integers) -> Integers:
 # --- blending -------------------------------------------------------------------------------------
 
 
-def blend(format_: TexelFormat, codes: Array, fractions: list[Integers]) -> Words:
-    """Weighted sums of the texels around places: codes ``(lanes, 2**axes)`` and the places'
-    fractions along each axis ``(lanes,)`` to f32 ``(lanes,)``."""
-    given = weights(fractions)
+def blend(
+    format_: TexelFormat, codes: Array, given: Integers, read: NDArray[np.bool_], plane: int
+) -> Words:
+    """Weighted sums of texels around places: codes, weights, and whether each is `read` at all,
+    ``(lanes, texels)``, to f32 ``(lanes,)``. A layer or level has `plane` texels."""
     if format_.kind == "float":
-        return element(format_, _blend_floats(format_, codes, given, _is_read(fractions)))
+        return element(format_, _blend_floats(format_, codes, given, read, plane))
     values = numbers(format_, codes)
     if format_.bits == 8 and format_.kind == "signed":
         # The sum of 7 bits and 8 of fraction becomes one of 15 bits.
@@ -156,7 +230,7 @@ def blend(format_: TexelFormat, codes: Array, fractions: list[Integers]) -> Word
     return _quotients(np.maximum(blended, -largest), largest)
 
 
-def _is_read(fractions: list[Integers]) -> NDArray[np.bool_]:
+def is_read(fractions: list[Integers]) -> NDArray[np.bool_]:
     """Whether each texel counts at all: on an axis without a fraction the higher one does not."""
     out = np.ones((len(fractions[0]), 1), bool)
     for fraction in fractions:
@@ -165,9 +239,9 @@ def _is_read(fractions: list[Integers]) -> NDArray[np.bool_]:
 
 
 def _blend_floats(
-    format_: TexelFormat, codes: Array, given: Integers, read: NDArray[np.bool_]
+    format_: TexelFormat, codes: Array, given: Integers, read: NDArray[np.bool_], plane: int
 ) -> Array:
-    """The codes of weighted sums of floats: of each layer along z by itself, then of both."""
+    """The codes of weighted sums of floats: of each layer and level by itself, then of all."""
     fraction, top = format_.fraction, (1 << format_.exponent) - 1
     words = codes.astype(np.int64)
     exponents, significands = words >> fraction & top, words & (1 << fraction) - 1
@@ -178,14 +252,13 @@ def _blend_floats(
     if format_.size == 4:  # subnormal numbers of f32 are zeros here
         significands = np.where(exponents == 0, 0, significands)
     scales = np.where(given != 0, np.maximum(exponents, 1), 1)
-    layers = (len(words), -1, min(4, words.shape[1]))
+    layers = (len(words), -1, plane)
     by_layer = scales.reshape(layers)
     largest = by_layer.max(axis=-1)
     apart = np.minimum(largest[..., None] - by_layer, 63)
     aligned = significands.reshape(layers) << _GUARD_BITS >> apart
     products = np.where(negative.reshape(layers), -aligned, aligned) * given.reshape(layers)
-    scale = largest.max(axis=-1)
-    total = _aligned_sum(products.sum(axis=-1), scale[:, None] - largest)
+    scale, total = largest.max(axis=-1), _accumulated(products.sum(axis=-1), largest)
     minus = (negative & (given != 0)) | ~read
     sign = np.where(total == 0, minus.all(axis=-1), total < 0)
     rounded = _rounded(np.abs(total), scale, fraction, top, format_.size == 4)
@@ -195,16 +268,40 @@ def _blend_floats(
     return np.where(undefined | (up & down), (1 << format_.bits - 1) - 1, out)
 
 
-def _aligned_sum(sums: Integers, apart: Integers) -> Integers:
-    """The sum of layers' sums, each so many bits below the largest, with more bits behind."""
-    total: Integers = (sums << _LAYER_BITS >> np.minimum(apart, 63)).sum(axis=-1)
-    return total
+def blend_light(codes: Array, given: Integers, plane: int) -> Words:
+    """`blend` of codes of sRGB."""
+    format_ = FORMATS["float16"]
+    exponents = np.where(given != 0, _LIGHT_EXPONENT[codes], 1)
+    layers = (len(codes), -1, plane)
+    largest = exponents.reshape(layers).max(axis=-1)
+    top = np.repeat(largest, plane, axis=-1)
+    cut = np.maximum(top - _LIGHT_BITS, 0)
+    products = (_LIGHT[codes] >> cut << cut << len(bin(SRGB[-1])) - 2 - top) * given
+    total = _accumulated(products.reshape(layers).sum(axis=-1), largest)
+    top_code = (1 << format_.exponent) - 1
+    scale = largest.max(axis=-1)
+    return element(format_, _rounded(total, scale, format_.fraction, top_code, False))
+
+
+def _accumulated(sums: Integers, exponents: Integers) -> Integers:
+    """The sum of layers' sums of these exponents, one after the other; what lies below the end of
+    the accumulator is cut whenever something is shifted."""
+    total, top = np.zeros_like(sums[:, 0]), exponents[:, 0]
+    for layer, exponent in zip(sums.T, exponents.T, strict=True):
+        larger = np.maximum(top, exponent)
+        more = larger % _EXPONENT_STEP
+        down = (larger - more) - (top - top % _EXPONENT_STEP)
+        total = (total >> np.minimum(down, 63)) + (
+            layer << more >> np.minimum(larger - exponent, 63)
+        )
+        top = larger
+    return total << _EXPONENT_STEP - top % _EXPONENT_STEP
 
 
 def _rounded(total: Integers, scale: Integers, fraction: int, top: int, flush: bool) -> Integers:
     """Codes of magnitudes whose unit is as many bits behind a significand of exponent `scale` as
     sums have; ties away from zero."""
-    behind = _GUARD_BITS + WEIGHT_BITS + _LAYER_BITS
+    behind = _GUARD_BITS + WEIGHT_BITS + _EXPONENT_STEP
     lead = np.frexp(total.astype(np.float64))[1].astype(np.int64)
     lead -= total >> np.maximum(lead - 1, 0) == 0  # rounding to f64 has reached a power of two
     # how many low bits a result has not: those behind its significand, or below the least one

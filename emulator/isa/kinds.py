@@ -49,8 +49,8 @@ ALIASES = (
 )
 
 #: First words of PTX's other opcodes (PTX ISA 9.7): legal, and not modelled here.
-OTHER_PTX = """applypriority.async clmad istypep mbarrier.check_layout multimem.cp
-multimem.red.async multimem.st.async tensormap.query tld4 txq"""
+OTHER_PTX = """applypriority.async clmad mbarrier.check_layout multimem.cp multimem.red.async
+multimem.st.async tensormap.query"""
 
 
 def names() -> tuple[str, ...]:

@@ -50,7 +50,8 @@ class Operand:
     space: str = ""
     #: may be left out
     optional: bool = False
-    #: "_" may stand in its place: the result is dropped
+    #: "_" may stand in its place: the result is dropped; of a vector that is read one integer may,
+    #: which is dropped
     sink: bool = False
     #: a bare register may stand in braces with others after it, which do not count
     braces: bool = False
@@ -65,6 +66,8 @@ class Operand:
     symbol: bool = False
     #: of an address: the number of coordinates in braces behind it, in its brackets
     coordinates: int = 0
+    #: of a texture's handle: the first coordinate is the number of a layer
+    layered: bool = False
     #: what may follow its name and a dot, as a pattern: ``%r1.b2``; the rule takes it as a modifier
     selector: str = ""
     #: written behind the operand before it and a bar: the q of ``p|q``

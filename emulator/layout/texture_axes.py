@@ -4,7 +4,8 @@ Found in recordings of an H200, with which all of it agrees (tests/golden/h200_t
 coordinate in texels becomes a number with 8 bits of fraction, rounded to nearest, ties up; the
 linear filter lies half a texel lower. A coordinate from 0 to 1 is cut to 21 bits of fraction first,
 to 22 on an axis of more than 8,192 texels, to 23 on one of more than 65,536, and multiplied by the
-size. Where clamping makes both texels of the linear filter one, there is no fraction.
+size. An offset counts texels. Where clamping makes both texels of the linear filter one, there is
+no fraction.
 """
 
 from __future__ import annotations
@@ -34,43 +35,63 @@ class Places(NamedTuple):
     fraction: Integers
 
 
+class Axis(NamedTuple):
+    """One axis of a texture, and how coordinates lead into it."""
+
+    size: int
+    address: Address
+    #: coordinates go from 0 to 1; else to `size`, and wrapping and mirroring are clamping
+    unit: bool
+
+    def nearest(self, words: Array, offset: Integers | int = 0) -> Integers:
+        """The texels ``(lanes,)`` that the point filter reads for f32 coordinates, -1 for the
+        border."""
+        if not self.unit:
+            index = np.floor(numbers(words)).astype(np.int64) + offset
+            return addressed(index, self.size, self._plain)
+        bits = _unit_bits(self.size)
+        cut, mirrored = _cut(words, bits, self.address)
+        return self._turned((cut * self.size >> bits) + offset, mirrored)
+
+    def between(self, words: Array, offset: Integers | int = 0, apart: bool = False) -> Places:
+        """The texels that the linear filter reads for f32 coordinates. `apart`: clamping leaves two
+        texels in the array two."""
+        mirrored = np.zeros(len(words), bool)
+        if self.unit:
+            bits = _unit_bits(self.size)
+            cut, mirrored = _cut(words, bits, self.address)
+            less = bits - _BITS
+            place = cut * self.size + (1 << less - 1) >> less
+        else:
+            place = np.floor(numbers(words) * _ONE + 0.5).astype(np.int64)
+        return self.around(place + offset * _ONE, mirrored, apart)
+
+    def around(self, place: Integers, mirrored: Array, apart: bool = False) -> Places:
+        """The texels that the linear filter reads at places in 1/256 texel."""
+        place = place - _ONE // 2
+        address = self.address if self.unit else self._plain
+        if address == "clamp" and not apart:
+            place = np.clip(place, 0, (self.size - 1) * _ONE)
+        first = place >> _BITS
+        low, high = self._turned(first, mirrored), self._turned(first + 1, mirrored)
+        return Places(low, high, place & _ONE - 1)
+
+    def _turned(self, index: Integers, mirrored: Array) -> Integers:
+        address = self.address if self.unit else self._plain
+        if address != "mirror":
+            return addressed(index, self.size, address)
+        period = 2 * self.size
+        index = np.where(mirrored, index + self.size, index) % period
+        return np.minimum(index, period - 1 - index)
+
+    @property
+    def _plain(self) -> Address:
+        return "border" if self.address == "border" else "clamp"
+
+
 def _unit_bits(size: int) -> int:
     """Bits of fraction that coordinates from 0 to 1 keep."""
     return 21 + (size > 1 << 13) + (size > 1 << 16)
-
-
-def nearest(words: Array, size: int, address: Address, unit: bool) -> Integers:
-    """The texels ``(lanes,)`` that the point filter reads for f32 coordinates, -1 for the border.
-
-    `unit`: coordinates go from 0 to 1; else to `size`, and wrapping and mirroring are clamping."""
-    if not unit:
-        return addressed(np.floor(_number(words)).astype(np.int64), size, _plain(address))
-    bits = _unit_bits(size)
-    cut, mirrored = _cut(words, bits, address)
-    index = cut * size >> bits
-    index = np.where(mirrored, size - 1 - index, index)
-    return addressed(index, size, address if address == "border" else "clamp")
-
-
-def between(words: Array, size: int, address: Address, unit: bool) -> Places:
-    """The texels that the linear filter reads for f32 coordinates; see `nearest`."""
-    if unit:
-        bits = _unit_bits(size)
-        cut, mirrored = _cut(words, bits, address)
-        less = bits - _BITS
-        place = cut * size + (1 << less - 1) >> less
-    else:
-        mirrored = np.zeros(len(words), bool)
-        address = _plain(address)
-        place = np.floor(_number(words) * _ONE + 0.5).astype(np.int64)
-    place = place - _ONE // 2
-    if address == "clamp":
-        place = np.clip(place, 0, (size - 1) * _ONE)
-    first = place >> _BITS
-    low, high = addressed(first, size, address), addressed(first + 1, size, address)
-    if address == "mirror":
-        low, high = (np.where(mirrored, size - 1 - texel, texel) for texel in (low, high))
-    return Places(low, high, place & _ONE - 1)
 
 
 def addressed(index: Integers, size: int, address: Address) -> Integers:
@@ -82,11 +103,7 @@ def addressed(index: Integers, size: int, address: Address) -> Integers:
     return np.clip(index, 0, size - 1)
 
 
-def _plain(address: Address) -> Address:
-    return "border" if address == "border" else "clamp"
-
-
-def _number(words: Array) -> NDArray[np.float64]:
+def numbers(words: Array) -> NDArray[np.float64]:
     """f32 words as numbers; 0 of a NaN and of subnormal numbers."""
     with np.errstate(invalid="ignore"):
         held = words.astype(np.uint32).view(np.float32).astype(np.float64)
@@ -97,13 +114,13 @@ def _number(words: Array) -> NDArray[np.float64]:
 def _cut(words: Array, bits: int, address: Address) -> tuple[Integers, NDArray[np.bool_]]:
     """Coordinates from 0 to 1 with so many bits of fraction, brought into this range where they
     wrap, and which of them are mirrored."""
-    numbers = _number(words)
+    given = numbers(words)
     if address in ("wrap", "mirror"):
         # What is as large as the limit is even and has no fraction.
-        numbers = np.where(np.abs(numbers) == _FAR, 0.0, numbers)
+        given = np.where(np.abs(given) == _FAR, 0.0, given)
     else:
-        numbers = np.clip(numbers, -8.0, 8.0)
-    fixed = np.floor(np.ldexp(numbers, bits)).astype(np.int64)
+        given = np.clip(given, -8.0, 8.0)
+    fixed = np.floor(np.ldexp(given, bits)).astype(np.int64)
     if address not in ("wrap", "mirror"):
         return fixed, np.zeros(len(fixed), bool)
     odd = (fixed >> bits & 1 == 1) & (address == "mirror")

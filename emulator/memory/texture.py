@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
-from typing import Any, Literal, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,11 +13,25 @@ from numpy.typing import NDArray
 from dtypes import Array
 from emulator.arith import texels
 from emulator.errors import OperandError, UnsupportedError, listing, shown
-from emulator.layout.texture_axes import Address, Places, addressed, between, nearest
+from emulator.layout.texture_axes import Address, Axis, Places, addressed, numbers
+from emulator.layout.texture_cubes import PLACE_BITS, across, on_face
+from emulator.memory.texture_arrays import mipmaps_of, texels_of
 
 Words = NDArray[np.uint32]
+Integers = NDArray[np.int64]
+Filter = Literal["point", "linear"]
+Colour = tuple[float, float, float, float]
 #: the axes of a geometry that coordinates are for, the fastest first
-_AXES = {"1d": "x", "2d": "xy", "3d": "xyz", "a1d": "x", "a2d": "xy"}
+_AXES = {"1d": "x", "2d": "xy", "3d": "xyz", "a1d": "x", "a2d": "xy", "cube": "xy", "acube": "xy"}
+_COMPONENTS = "rgba"
+#: channels of a texel -> those of sRGB that hold light
+_LIGHTS = {1: 1, 2: 1, 4: 3}
+#: the level that a fetch without one asks for, before the bias of the texture
+_FIRST_LEVEL = -32
+#: the largest bias of levels, either way
+_MOST_BIAS = 15.0
+#: bits of an offset; of the four texels of ``tld4`` it has more
+_OFFSET_BITS, _FAR_OFFSET_BITS = 4, 6
 
 
 @dataclass(frozen=True)
@@ -30,25 +44,59 @@ class TextureError(Exception):
         return self.reason
 
 
+class Fetch(NamedTuple):
+    """What an instruction asks of a texture."""
+
+    geometry: str
+    #: coordinates are integers, which count texels and lead to zeros outside
+    integers: bool
+    #: what the instruction takes texels for: u32, s32, f32, f16 or f16x2
+    kind: str
+    #: of ``tld4``: the component of four texels
+    component: str = ""
+    #: derivatives are given
+    slopes: bool = False
+
+
+class _Lanes(NamedTuple):
+    """The operands of lanes, an array each."""
+
+    #: f32 words; of a cube, places on a face
+    coordinates: Sequence[Array]
+    layer: Integers | None
+    offsets: Sequence[Integers]
+
+    def of(self, mask: Array) -> _Lanes:
+        layer = None if self.layer is None else self.layer[mask]
+        return _Lanes([x[mask] for x in self.coordinates], layer, [x[mask] for x in self.offsets])
+
+
 class Texture:
     """An array that a kernel reads through ``tex``, passed for its 64-bit handle.
 
     `array` is ``(width,)``, ``(height, width)`` or ``(depth, height, width)``; with `layered` its
     first axis counts layers, with ``channels=2`` or ``4`` its last one has the channels of a texel.
-    Its dtype is the format: float32, float16, or an integer of 8, 16 or 32 bits. The texture holds
-    a copy: changes of the array come too late.
+    With `cube` it is ``(6, width, width)``, the faces +x, -x, +y, -y, +z and -z, and with `layered`
+    cubes come first. Its dtype is the format: float32, float16, or an integer of 8, 16 or 32 bits.
+    `mipmaps` are the further levels, each half as large as the one before. The texture holds
+    copies: changes of the arrays come too late.
 
-    `address` says what coordinates outside lead to: zeros behind a "border". `filter` is "point" or
-    "linear". With `unit_coordinates` they go from 0 to 1, and "wrap" and "mirror" work; without, as
-    on a GPU, these two are "clamp". `unit_values` reads integers of 8 and 16 bits as f32 from 0 or
-    -1 to 1.
+    `address` says what coordinates outside lead to: behind a "border" to the four channels of the
+    colour `border`, whose f32 bits integers take. `filter` is "point" or "linear". With
+    `unit_coordinates` they go from 0 to 1, and "wrap" and "mirror" work; without, as on a GPU,
+    these two are "clamp". `unit_values` reads integers of 8 and 16 bits as f32 from 0 or -1 to 1,
+    and `srgb` the first three channels of uint8 as linear light. The linear filter of a `seamless`
+    cube goes on at the next face, where that of others follows `address`.
+    `level_filter` says what lies between two levels, `level_bias` is added to a level, and
+    `level_clamp` has the least and the most.
 
     With `linear_memory` the array lies in linear memory, as ``tex1Dfetch`` reads it: one axis, s32
     coordinates, zeros outside. Otherwise a texture of one axis takes f32 coordinates alone: for
     an array in one axis an H200 answers s32 ones with 0.
 
     Raises OperandError for what is no such array or option, UnsupportedError for what nobody has
-    settled on a GPU: linear filters of float16 and float32 in three axes.
+    settled on a GPU: filters between levels of floats in three axes; of sRGB those in three axes
+    and between levels, and the colour of a border.
     """
 
     def __init__(
@@ -57,31 +105,52 @@ class Texture:
         *,
         channels: Literal[1, 2, 4] = 1,
         layered: bool = False,
+        cube: bool = False,
+        mipmaps: Sequence[Any] = (),
         address: Address = "clamp",
-        filter: Literal["point", "linear"] = "point",
+        border: Colour = (0.0, 0.0, 0.0, 0.0),
+        filter: Filter = "point",
         unit_coordinates: bool = False,
         unit_values: bool = False,
+        level_filter: Filter = "point",
+        level_bias: float = 0.0,
+        level_clamp: tuple[float, float] = (0.0, 99.0),
+        srgb: bool = False,
+        seamless: bool = False,
         linear_memory: bool = False,
     ) -> None:
-        self._held, self.geometry = _texels(array, channels, layered)
+        held, self.geometry = texels_of(array, channels, layered, cube)
         self._format = texels.FORMATS[str(np.asarray(array).dtype)]
         for name, given, legal in (
-            ("address", address, get_args(Address)), ("filter", filter, ("point", "linear")),
-        ):  # fmt: skip
+            ("address", address, get_args(Address)),
+            ("filter", filter, get_args(Filter)),
+            ("level_filter", level_filter, get_args(Filter)),
+        ):
             if given not in legal:
                 raise OperandError(f"{name} is {listing(legal)}; got {shown(given)}")
+        self._levels = (held, *mipmaps_of(held, mipmaps, self._format, self.geometry))
         self.address, self.linear = address, filter == "linear"
-        self.unit_coordinates, self.unit_values = unit_coordinates, unit_values
-        self.linear_memory = linear_memory
-        self._check()
+        self.unit_coordinates, self.unit_values = unit_coordinates or cube, unit_values
+        self.seamless = seamless and cube
+        self.srgb, self._lights = srgb, _LIGHTS[channels] if srgb else 0
+        self.linear_levels, self.linear_memory = level_filter == "linear", linear_memory
+        self._check(border)
+        bias = min(max(level_bias, -_MOST_BIAS), _MOST_BIAS)
+        self._bias, last = int(bias * texels.ONE), (len(self._levels) - 1) * texels.ONE
+        low, high = (min(max(int(x * texels.ONE), 0), last) for x in level_clamp)
+        self._clamp = low, max(low, high)
+        codes = [texels.border_code(self._format, x, unit_values) for x in border]
+        self._border = np.array(codes[:channels], held.dtype)
 
     def __repr__(self) -> str:
-        size = " x ".join(map(str, reversed(self._held.shape[:-1])))
-        return f"Texture({self.geometry}, {self._format.dtype}, {size})"
+        size = " x ".join(map(str, reversed(self._levels[0].shape[:-1])))
+        more = f", {len(self._levels)} levels" if len(self._levels) > 1 else ""
+        return f"Texture({self.geometry}, {self._format.dtype}, {size}{more})"
 
-    def _check(self) -> None:
+    def _check(self, border: Colour) -> None:
         """Refuses combinations that a GPU refuses, and those whose bits nobody knows."""
         whole, small = self._format.kind != "float", self._format.bits <= 16
+        several = len(self._levels) > 1
         if self.linear_memory and (self.geometry != "1d" or self.linear or self.unit_coordinates):
             raise OperandError(
                 "linear_memory= is for one axis, with filter='point' and without unit_coordinates="
@@ -91,113 +160,251 @@ class Texture:
                 "unit_values= is for integers of 8 or 16 bits; the array holds "
                 f"{self._format.dtype}"
             )
-        if self.linear and whole and not self.unit_values:
+        if (self.linear or self.linear_levels) and whole and not self.unit_values:
+            name = "filter" if self.linear else "level_filter"
             raise OperandError(
-                "filter='linear' blends floats, or integers with unit_values=True; the array "
+                f"{name}='linear' blends floats, or integers with unit_values=True; the array "
                 f"holds {self._format.dtype}"
             )
-        if self.linear and self.geometry == "3d" and not whole:
-            raise UnsupportedError("linear filters of floats in three axes are not modelled here")
+        if self.srgb and not (self._format.dtype == "uint8" and self.unit_values):
+            raise OperandError(
+                f"srgb= is for uint8 with unit_values=True; the array holds {self._format.dtype}"
+            )
+        if several and not self.unit_coordinates:
+            raise OperandError("mipmaps= needs unit_coordinates=True, as on a GPU")
+        between = self.linear_levels and several
+        if between and self.geometry == "3d" and self.linear and not whole:
+            raise UnsupportedError(
+                "linear filters of floats in three axes and between levels are not modelled here"
+            )
+        deep = self.linear and self.geometry == "3d"
+        if self.srgb and (between or deep or (self.address == "border" and any(border))):
+            raise UnsupportedError(
+                "of sRGB, linear filters between levels and in three axes, and colours of a border "
+                "are not modelled here"
+            )
 
-    @property
-    def _sizes(self) -> tuple[int, ...]:
-        """Texels along the axes that coordinates are for, x first."""
-        return tuple(reversed(self._held.shape[:3]))[: len(_AXES[self.geometry])]
+    def query(self, level: int) -> tuple[int, int, int]:
+        """Width, height and depth of a level, all 0 where there is none: for the first axis that
+        is not there the number of layers."""
+        if not 0 <= level < len(self._levels):
+            return 0, 0, 0
+        deep, height, width, _ = self._levels[level].shape
+        layers = deep // 6 if "cube" in self.geometry else deep
+        given = {"3d": (height, deep), "1d": (1, 0), "a1d": (layers, 0), "a2d": (height, layers),
+                 "acube": (height, layers)}  # fmt: skip
+        return (width, *given.get(self.geometry, (height, 0)))
+
+    # --- fetches ---
 
     def fetch(
-        self, geometry: str, integers: bool, coordinates: Sequence[Array], kind: str
+        self,
+        asked: Fetch,
+        coordinates: Sequence[Array],
+        level: Array | None = None,
+        offsets: Sequence[Array] = (),
     ) -> Words:
-        """The four components ``uint32 (lanes, 4)`` at coordinates ``uint32 (lanes,)`` each: f32,
-        or s32 where they are `integers`; the layer comes first. Integers count texels, and lead to
-        zeros outside. `kind`: what the instruction
-        takes texels for, f32, u32 or s32. Channels that the texture has not are 0.
+        """The four components ``uint32 (lanes, 4)`` at coordinates ``uint32 (lanes,)`` each, f32 or
+        s32; the layer comes first. `level` has words of the same type, `offsets` s32. Channels that
+        the texture has not are 0.
 
         Raises TextureError for an instruction of another geometry, kind or sort of coordinates than
-        the texture.
+        the texture, and for derivatives where there are levels.
         """
+        self._check_asked(asked)
+        layer = None
+        if self.geometry.startswith("a"):
+            number, *coordinates = coordinates
+            count = len(self._levels[0]) // (6 if "cube" in self.geometry else 1)
+            layer = addressed(number.astype(np.int64), count,
+                              "border" if asked.integers else "clamp")  # fmt: skip
+        bits = _FAR_OFFSET_BITS if asked.component else _OFFSET_BITS
+        near = [_signed(words, bits) for words in offsets]
+        if "cube" in self.geometry:
+            face, *coordinates = on_face(texels.quotients(coordinates))
+            layer = face if layer is None else 6 * layer + face
+        lanes = _Lanes(coordinates, layer, near or [np.zeros_like(coordinates[0], np.int64)] * 3)
+        if asked.integers:
+            out = self._whole(lanes, level)
+        else:
+            out = self._by_level(asked, lanes, level)
+        return texels.halves(out) if asked.kind.startswith("f16") else out
+
+    def _check_asked(self, asked: Fetch) -> None:
+        geometry, kind = asked.geometry, asked.kind
         if geometry != self.geometry:
             raise TextureError(f"tex.{geometry} reads {self!r}")
         if kind not in self._kinds:
             raise TextureError(f"an instruction of type .{kind} reads {self!r}, whose texels are "
                                f"{listing(f'.{x}' for x in self._kinds)}")  # fmt: skip
-        if self.geometry == "1d" and integers != self.linear_memory:
-            given, legal = ("s32", "f32") if integers else ("f32", "s32")
+        if asked.slopes and self._clamp[0] != self._clamp[1]:
+            raise TextureError(
+                f"tex.grad reads {self!r}: the level that derivatives lead to is not modelled here"
+            )
+        if asked.component and self.seamless:
+            raise TextureError("tld4 of a seamless cube is not modelled here")
+        if self.geometry == "1d" and asked.integers != self.linear_memory:
+            given, legal = ("s32", "f32") if asked.integers else ("f32", "s32")
             raise TextureError(
                 f"tex.1d with coordinates of type .{given} reads {self!r}, which takes those of "
                 f".{legal}: on an H200 coordinates of .s32 read linear memory "
                 "(Texture(..., linear_memory=True)) and give 0 for an array"
             )
-        layer = None
-        if self.geometry.startswith("a"):
-            number, *coordinates = coordinates
-            layer = addressed(number.astype(np.int64), self._held.shape[0],
-                              "border" if integers else "clamp")  # fmt: skip
-        out = np.zeros((len(coordinates[0]), 4), np.uint32)
-        if integers or not self.linear:
-            codes = self._gather(self._points(coordinates, integers), layer)
-            convert = texels.normalised if self.unit_values else texels.element
-            out[:, : codes.shape[1]] = convert(self._format, codes)
-            return out
-        axes = [between(words, size, self.address, self.unit_coordinates)
-                for words, size in zip(coordinates, self._sizes, strict=True)]  # fmt: skip
-        if self.geometry in ("1d", "a1d") and self.address == "border":
-            # A GPU reads a row between the border and the array.
-            lanes = len(out)
-            axes.append(Places(*(np.full(lanes, n) for n in (-1, 0, texels.ONE // 2))))
-        corners = [
-            [axis.high if up else axis.low for axis, up in zip(axes, ups[::-1], strict=True)]
-            for ups in product((False, True), repeat=len(axes))
-        ]
-        around = [self._gather(corner, layer) for corner in corners]
-        codes, fractions = np.stack(around, axis=1), [axis.fraction for axis in axes]
-        for channel in range(codes.shape[2]):
-            out[:, channel] = texels.blend(self._format, codes[:, :, channel], fractions)
-        return out
 
     @property
     def _kinds(self) -> tuple[str, ...]:
         if self._format.kind == "float" or self.unit_values:
-            return ("f32",)
+            return ("f32", "f16", "f16x2")
         return ("u32" if self._format.kind == "unsigned" else "s32",)
 
-    def _points(self, coordinates: Sequence[Array], integers: bool) -> list[NDArray[np.int64]]:
-        if integers:
-            return [addressed(words.astype(np.uint32).astype(np.int64), size, "border")
-                    for words, size in zip(coordinates, self._sizes, strict=True)]  # fmt: skip
-        return [nearest(words, size, self.address, self.unit_coordinates)
-                for words, size in zip(coordinates, self._sizes, strict=True)]  # fmt: skip
+    def _whole(self, lanes: _Lanes, level: Array | None) -> Words:
+        """Texels by their numbers: outside there are zeros, or with a level the last texels."""
+        out = np.zeros((len(lanes.coordinates[0]), 4), np.uint32)
+        numbers_ = np.zeros(len(out), np.int64) if level is None else _signed(level, 32)
+        outside: Address = "border" if level is None else "clamp"
+        for k in range(len(self._levels)):
+            mask = numbers_ == k
+            here = lanes.of(mask)
+            places = [
+                addressed(_signed(words, 32) + offset, axis.size, outside)
+                for words, axis, offset in zip(
+                    here.coordinates, self._axes(k), here.offsets, strict=False
+                )
+            ]
+            codes = self._gather(k, places, here.layer, np.zeros_like(self._border))
+            out[mask, : codes.shape[1]] = self._elements(codes)
+        return out
+
+    def _by_level(self, asked: Fetch, lanes: _Lanes, level: Array | None) -> Words:
+        """Texels of the levels that lanes ask for."""
+        count = len(lanes.coordinates[0])
+        given = np.full(count, _FIRST_LEVEL * texels.ONE, np.int64)
+        if level is not None and not asked.component:
+            given = np.trunc(np.clip(numbers(level), -1e6, 1e6) * texels.ONE).astype(np.int64)
+        place = np.clip(given + self._bias, *self._clamp)
+        if not self.linear_levels:
+            place = (place + texels.ONE // 2) & -texels.ONE
+        out = np.zeros((count, 4), np.uint32)
+        first, share = place >> texels.WEIGHT_BITS, place & texels.ONE - 1
+        for k in np.unique(first).tolist():
+            mask = first == k
+            here = lanes.of(mask)
+            if asked.component:
+                out[mask] = self._four(k, here, asked.component)
+            elif self.linear or self.linear_levels:
+                out[mask] = self._blended(k, here, share[mask])
+            else:
+                codes = self._gather(k, self._nearest(k, here), here.layer, self._border)
+                out[mask, : codes.shape[1]] = self._elements(codes)
+        return out
+
+    def _four(self, k: int, lanes: _Lanes, component: str) -> Words:
+        """One component of the four texels that the linear filter reads."""
+        channel = _COMPONENTS.index(component)
+        out = np.zeros((len(lanes.coordinates[0]), 4), np.uint32)
+        if channel < len(self._border):
+            x, y = self._between(k, lanes, apart=True)
+            around = ((x.low, y.high), (x.high, y.high), (x.high, y.low), (x.low, y.low))
+            for i, places in enumerate(around):
+                codes = self._gather(k, places, lanes.layer, self._border)
+                out[:, i] = self._elements(codes)[:, channel]
+        return out
+
+    def _blended(self, k: int, lanes: _Lanes, share: Integers) -> Words:
+        """Weighted sums of the texels of a level and of the next one, whose share is given."""
+        given = [self._around(k, lanes, texels.ONE - share)]
+        if share.any():
+            given.append(self._around(k + 1, lanes, share))
+        codes, weights, read = (np.concatenate(x, axis=1) for x in zip(*given, strict=True))
+        plane = min(4, given[0][0].shape[1])
+        out = np.zeros((len(share), 4), np.uint32)
+        for channel in range(codes.shape[2]):
+            held = codes[:, :, channel]
+            if channel < self._lights:
+                out[:, channel] = texels.blend_light(held, weights, plane)
+            else:
+                out[:, channel] = texels.blend(self._format, held, weights, read, plane)
+        return out
+
+    def _around(self, k: int, lanes: _Lanes, share: Integers) -> tuple[Array, Integers, Array]:
+        """Codes ``(lanes, texels, channels)`` around places of a level, the texels' weights, and
+        whether each is read at all."""
+        if not self.linear:
+            codes = self._gather(k, self._nearest(k, lanes), lanes.layer, self._border)
+            return codes[:, None], share[:, None], (share != 0)[:, None]
+        axes = self._between(k, lanes)
+        if self.geometry in ("1d", "a1d") and self.address == "border":
+            # A GPU reads a row between the border and the array.
+            axes.append(Places(*(np.full(len(share), n) for n in (-1, 0, texels.ONE // 2))))
+        corners = [
+            [axis.high if up else axis.low for axis, up in zip(axes, ups[::-1], strict=True)]
+            for ups in product((False, True), repeat=len(axes))
+        ]
+        around = [self._gather(k, corner, lanes.layer, self._border) for corner in corners]
+        fractions = [axis.fraction for axis in axes]
+        read = texels.is_read(fractions) & (share != 0)[:, None]
+        weights = texels.weights(fractions, share)
+        if self.seamless:
+            size = self._levels[k].shape[1]
+            outside = [[(x < 0) | (x >= size) for x in corner] for corner in corners]
+            missing = np.stack([s & t for s, t in outside], axis=1)
+            weights, read = texels.shared(weights, missing), read & ~missing
+        return np.stack(around, axis=1), weights, read
+
+    # --- places ---
+
+    def _axes(self, k: int) -> list[Axis]:
+        """The axes of a level that coordinates are for, x first."""
+        sizes = tuple(reversed(self._levels[k].shape[:3]))[: len(_AXES[self.geometry])]
+        return [Axis(size, self.address, self.unit_coordinates) for size in sizes]
+
+    def _nearest(self, k: int, lanes: _Lanes) -> list[Integers]:
+        given = zip(self._axes(k), lanes.coordinates, lanes.offsets, strict=False)
+        if "cube" in self.geometry:
+            return [addressed(place * axis.size >> PLACE_BITS, axis.size, axis.address)
+                    for axis, place, _ in given]  # fmt: skip
+        return [axis.nearest(words, offset) for axis, words, offset in given]
+
+    def _between(self, k: int, lanes: _Lanes, apart: bool = False) -> list[Places]:
+        given = zip(self._axes(k), lanes.coordinates, lanes.offsets, strict=False)
+        if "cube" not in self.geometry:
+            return [axis.between(words, offset, apart) for axis, words, offset in given]
+        less, out = PLACE_BITS - texels.WEIGHT_BITS, []
+        for axis, words, _ in given:
+            place = words * axis.size + (1 << less - 1) >> less
+            if self.seamless:
+                first = place - texels.ONE // 2 >> texels.WEIGHT_BITS
+                fraction = place - texels.ONE // 2 & texels.ONE - 1
+                out.append(Places(first, first + 1, fraction))
+            else:
+                out.append(axis.around(place, np.zeros(len(place), bool), apart))
+        return out
 
     def _gather(
-        self, places: Sequence[NDArray[np.int64]], layer: NDArray[np.int64] | None
+        self, k: int, places: Sequence[Integers], layer: Integers | None, border: Array
     ) -> Array:
-        """Codes ``(lanes, channels)`` at places along x, y, z; zeros at the border, -1."""
+        """Codes ``(lanes, channels)`` at places along x, y, z; `border` at -1."""
+        if self.seamless and layer is not None:
+            size = self._levels[k].shape[1]
+            face, *places = across(layer % 6, places[0], places[1], size)
+            layer, places = layer - layer % 6 + face, [np.clip(x, 0, size - 1) for x in places]
         index = [*places, *[np.zeros_like(places[0])] * (3 - len(places))]
         if layer is not None:
             index[2] = layer
         outside = np.logical_or.reduce([axis < 0 for axis in index])
         x, y, z = (np.maximum(axis, 0) for axis in index)
-        codes: Array = self._held[z, y, x]
-        return np.where(outside[:, None], codes.dtype.type(0), codes)
+        codes: Array = self._levels[k][z, y, x]
+        return np.where(outside[:, None], border, codes)
+
+    def _elements(self, codes: Array) -> Words:
+        convert = texels.normalised if self.unit_values else texels.element
+        out = convert(self._format, codes)
+        if self._lights:
+            out[:, : self._lights] = texels.linear_light(codes[:, : self._lights])
+        return out
 
 
-def _texels(array: Any, channels: int, layered: bool) -> tuple[Array, str]:
-    """Codes ``(depth or layers, height, width, channels)``, and the geometry."""
-    held = array if isinstance(array, np.ndarray) else None
-    if held is None or str(held.dtype) not in texels.FORMATS:
-        legal = listing(texels.FORMATS)
-        got = held.dtype if held is not None else type(array).__name__
-        raise OperandError(f"a Texture takes a NumPy array of {legal}; got {got}")
-    if channels not in (1, 2, 4):
-        raise OperandError(f"a texel has 1, 2 or 4 channels; got {shown(channels)}")
-    axes = held.shape if channels == 1 else held.shape[:-1]
-    rank = len(axes) - layered
-    if 0 in held.shape or rank not in ((1, 2) if layered else (1, 2, 3)) or (
-        channels > 1 and held.shape[-1] != channels
-    ):  # fmt: skip
-        what = "layers, then one or two axes" if layered else "one to three axes"
-        last = f", then {channels} channels" if channels > 1 else ""
-        raise OperandError(f"a Texture has {what}{last}, none empty; the array is {held.shape}")
-    geometry = f"a{rank}d" if layered else f"{rank}d"
-    full = (axes[0], *(1,) * (2 - rank), *axes[1:]) if layered else (*(1,) * (3 - rank), *axes)
-    codes = np.array(held, order="C").view(f"u{held.itemsize}")
-    return codes.reshape(*full, channels), geometry
+def _signed(words: Array, bits: int) -> Integers:
+    """The low bits of words as integers with a sign."""
+    held = words.astype(np.int64) & (1 << bits) - 1
+    return held - ((held >> bits - 1) << bits)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import NoReturn
+from typing import NoReturn, cast
 
 from dtypes import FORMATS, encode
 from emulator.arith.scalar.types import TYPES
@@ -49,6 +49,10 @@ _CONSTANTS_IN_WORDS: dict[Constants, str] = {
     "values": " or an f32 immediate", "hexadecimal": " or an f32 immediate in hexadecimal",
     "any": " or an immediate",
 }  # fmt: skip
+
+
+#: registers of the coordinates and offsets of textures
+_INTEGERS = ("b32", "u32", "s32")
 
 
 @dataclass(eq=False)
@@ -122,22 +126,30 @@ class Binder:
         if operand.kind == "address":
             return isinstance(given, tree.Address)
         if operand.kind == "vector":
-            return isinstance(given, tree.Vector)
+            return isinstance(given, tree.Vector) or (operand.sink and self._is_integer(given))
         if operand.kind == "predicate":
             named = given.operand if isinstance(given, tree.Negated) else given
             register = self._register(named) if isinstance(named, tree.Name) else None
             return register is not None and self._type(register) == "pred"
         return not isinstance(given, (tree.Address, tree.Vector))
 
+    def _is_integer(self, given: tree.Operand) -> bool:
+        register = self._register(given) if isinstance(given, (tree.Name, tree.Element)) else None
+        if register is None:
+            return isinstance(given, tree.Integer)
+        return self._type(register) in _INTEGERS
+
     def operand(self, operand: Operand, given: tree.Operand) -> Bound | None:
         """One operand; None for a result that is dropped."""
         if isinstance(given, tree.Name) and given.text == "_":
-            if operand.sink or (operand.kind == "vector" and operand.use == "written"):
+            if operand.sink if operand.kind != "vector" else operand.use == "written":
                 return None
             self.refuse(given, f"operand {operand.name} of {self.opcode} cannot be dropped; got")
         if operand.name == "_":
             self.refuse(given, f"the result of {self.opcode} is dropped: '_' stands there; got")
         if operand.kind == "vector":
+            if operand.sink and operand.use == "read" and not isinstance(given, tree.Vector):
+                return None
             return self._vector(operand, given)
         if operand.kind == "address":
             return self.address(operand, given)
@@ -356,13 +368,15 @@ class Binder:
             self.refuse(given, f"{what} is a vector of {many} in braces; got")
         if len(given.items) != operand.count:
             self.refuse(given, f"{what} takes {many}; {len(given.items)} are given:")
-        return Vector(tuple(self._elements(operand, given)))
+        return Vector(tuple(self._elements(operand, given.items, given)))
 
-    def _elements(self, operand: Operand, given: tree.Vector) -> list[Bound | None]:
+    def _elements(
+        self, operand: Operand, items: Sequence[tree.Operand], given: tree.Operand
+    ) -> list[Bound | None]:
         """The items of a vector, each beside those that it may stand beside."""
         out: list[Bound | None] = []
         types: list[str] = []
-        for item in given.items:
+        for item in items:
             bound = self._element(operand, item)
             out.append(bound)
             if bound is None:
@@ -381,7 +395,7 @@ class Binder:
             self.refuse(given, f"{what} is all '_', where one register at least is needed:")
         registers = [
             (item, bound)
-            for item, bound in zip(given.items, out, strict=True)
+            for item, bound in zip(items, out, strict=True)
             if isinstance(bound, Register)
         ]
         if not registers:
@@ -440,7 +454,7 @@ class Binder:
         if len(given.items) not in (1, 2, 4) or not isinstance(given.items[0], tree.Name):
             what = f"operand {operand.name} of {self.opcode} is a register, or 1, 2 or 4 in braces"
             self.refuse(given, f"{what}; got")
-        first = self._elements(operand, given)[0]
+        first = self._elements(operand, given.items, given)[0]
         assert first is not None
         return first
 
@@ -531,9 +545,8 @@ class Binder:
 
     def _coordinates(self, operand: Operand, given: tree.Address) -> tuple[Bound, ...]:
         """The coordinates behind the base of an address: one for each axis of the tensor."""
-        if operand.space in _HANDLES and len(given.coordinates) > 1:
-            what = f"a sampler beside the texture of {self.opcode} is legal PTX, not modelled here"
-            self.refuse(given, f"{what}:")
+        if operand.space == "texture" and operand.coordinates:
+            return self._texture_coordinates(operand, given)
         sets = [x.items if isinstance(x, tree.Vector) else (x,) for x in given.coordinates]
         needed = operand.coordinates
         if [len(items) for items in sets] != ([needed] if needed else []):
@@ -545,6 +558,28 @@ class Binder:
             if operand.space == "surface" and isinstance(bound, Register):
                 self._check_type(replace(operand, types=_COORDINATES), bound, item)
         return out
+
+    def _texture_coordinates(self, operand: Operand, given: tree.Address) -> tuple[Bound, ...]:
+        """The coordinates behind a texture's handle, and that of a sampler where one is given."""
+        samplers, needed = given.coordinates[:-1], operand.coordinates
+        items: tuple[tree.Operand, ...] = ()
+        if given.coordinates:
+            last = given.coordinates[-1]
+            items = last.items if isinstance(last, tree.Vector) else (last,)
+        if len(items) != needed or len(samplers) > 1:
+            what = f"the address of {self.opcode}, operand {operand.name}, takes a texture, or a "
+            what += f"texture and a sampler, and {needed} coordinates in braces"
+            self.refuse(given, f"{what}; got")
+        first: list[Bound] = []
+        if operand.layered:
+            layer = Operand("layer", "register", _INTEGERS, type="u32", constants="words")
+            first.append(self.scalar(layer, items[0]))
+        floats = operand.type == "f32"
+        types, constants = (("f32", *_INTEGERS), "values") if floats else (_INTEGERS, "integers")
+        rest = Operand("coordinates", "vector", types, constants=cast("Constants", constants))
+        vector = Vector((*first, *self._elements(rest, items[len(first) :], given)))
+        handle = replace(operand, kind="register", type="b64", coordinates=0)
+        return (*(self.scalar(handle, sampler) for sampler in samplers), vector)
 
     def _coordinate(self, item: tree.Operand) -> Bound:
         if isinstance(item, tree.Integer):

@@ -22,6 +22,7 @@ from emulator.isa.matrix import MatrixInstruction
 from emulator.isa.ordinary.instruction import OrdinaryInstruction
 from emulator.targets import TARGETS
 from emulator.tools.recordings import recordings
+from hardware.texture_cases import BLOCK
 
 FILE = ROOT / "emulator" / "arith" / "recorded_forms.txt"
 _HEAD = """\
@@ -91,7 +92,7 @@ def _ordinary() -> Section:
 
 
 def _fetches() -> Section:
-    """What tests/memory/test_texture.py replays."""
+    """What test_texture.py and test_texture_forms.py in tests/memory replay."""
     counts: Counter[str] = Counter()
     text = gzip.decompress((GOLDEN / "h200_textures.jsonl.gz").read_bytes())
     for family in map(json.loads, text.splitlines()[1:]):
@@ -99,6 +100,10 @@ def _fetches() -> Section:
         kind = "f32" if family["nread"] else {"u": "u32", "s": "s32", "f": "f32"}[family["fmt"][0]]
         given = "s32" if family["args"][-1][0] == 2 else "f32"
         counts[f"tex.{'a' * family['layered']}{axes}d.v4.{kind}.{given}"] += family["n"]
+    text = gzip.decompress((GOLDEN / "h200_texture_forms.jsonl.gz").read_bytes())
+    for line in map(json.loads, text.splitlines()[1:]):
+        if "digests" in line:
+            counts[line["opcode"]] += BLOCK * len(line["digests"])
     return "hopper: fetches recorded on an H200", counts
 
 

@@ -164,7 +164,7 @@ def test_what_a_form_says_of_itself():
         ("setp.lo.s32", UnsupportedError, "there are setp"),
         ("set.lt.f32.u32.u32", UnsupportedError, "nearest is"),
         ("addx.s32", ParseError, "nearest to 'addx' is 'add"),
-        ("tld4.r.2d.v4.f32.f32", UnsupportedError, "not modelled"),
+        ("suld.b.2d.b32.trap", UnsupportedError, "not modelled"),
     ],
 )
 def test_what_is_no_form(text, error, message):
@@ -176,13 +176,11 @@ def test_what_is_no_form(text, error, message):
 @pytest.mark.parametrize(
     ("opcode", "reason"),
     [
-        ("tex.grad.2d.v4.f32.f32", "levels of detail"),
-        ("tex.base.3d.v4.f32.s32", "levels of detail"),
-        ("tex.level.a1d.v2.f16x2.f32", "levels of detail"),
-        ("tex.2d.v4.f16.f32", "texels as f16"),
-        ("tex.1d.v2.f16x2.s32", "texels as f16"),
-        ("tex.a2dms.v4.u32.s32", "several samples in a texel"),
-        ("tex.cube.v4.f32.f32", "the faces of a cube"),
+        ("tex.a2dms.v4.u32.s32", "several samples in a texel, which no texture of CUDA has"),
+        (
+            "txq.channel_order.b32",
+            "properties but width, height and depth, which CUDA's driver has no answer to",
+        ),
     ],
 )
 def test_textures_of_other_kinds_are_legal_and_not_modelled(opcode, reason):

@@ -43,8 +43,6 @@ KNOWN = (
     ),
     ("we", r"^prefetch\.tensormap \[pp\]", "the parameter of a kernel without .param"),
     ("we", r"^v(add|sub)4\.u32\.u32\.u32\.add.*%f16x2_\d;", "its sum is made by dp4a"),
-    ("ptxas", r"^tex\.", "operand forms of tex that no row has"),
-    ("we", r"^tex\.", "tex with words in another order, or without a model"),
     ("we", r"%b128_", "the register type b128 before PTX 8.3, and for isspacep"),
     ("we", r"^(ld|ldu|spcompress)\b.*[ ,]_,", "dropped results of ld and spcompress"),
     ("we", r"^(min|max)\S* ([^,]*,){3}", "three operands before PTX 8.8"),

@@ -1,4 +1,4 @@
-"""Ordinary instructions: everything of PTX but matrix instructions and textures.
+"""Ordinary instructions: everything of PTX but matrix instructions.
 
 The tables hold one row for each family of forms, written as the manual writes them: its modifiers,
 types, operands, targets and the rule of its values in `emulator.arith.scalar`. What no row has is

@@ -8,6 +8,7 @@ called d, p or q:
   ``d:to+`` or a wider register; ``a:u32/f16x2`` or a register of that type, too, ``d:u32/`` or of
   none besides;
 * ``mdata!`` is written, too, behind the first operand;
+* ``{e~:s32*2}`` two integers, or one without braces, which is dropped;
 * ``d|p`` a pair of destinations, of which p is a predicate; ``p|q?`` of which the second may be
   left out; ``d~`` may be the sink ``_``, ``_`` must be it; ``c?`` may be left out;
 * ``a.part`` may be followed by a selector of `SELECTORS`, which the rule takes as ``asel``;
@@ -16,8 +17,9 @@ called d, p or q:
 * ``a^`` may be a vector of two or four registers in braces, which share the operand's bits;
 * ``[a]`` an address, ``[a:shared]`` in that state space, ``[a:space]`` in the space of that slot,
   ``[t:texture;2]`` a texture's handle and two coordinates, ``[s:surface;2]`` a surface's,
-  ``[a:tensor]`` in a register of 32 bits, ``[a:tensor+]`` or of a 32-bit integer, ``[map;dim]``
-  with as many coordinates behind it as the slot says (``3d``), ``[map;5]`` with five;
+  ``[t:texture;a2]`` of which the first is the number of a layer, ``[a:tensor]`` in a register of 32
+  bits, ``[a:tensor+]`` or of a 32-bit integer, ``[map;dim]`` with as many coordinates behind it as
+  the slot says (``3d``), ``[map;5]`` with five;
 * ``{d*vec}`` registers in braces, as many as the slot says (``v4``), or one without braces where it
   says nothing; ``{d*4}`` so many, ``{c:u16*dim-2}`` two less than the slot says, of another type,
   ``{d:b32*num*2}`` twice as many;
@@ -277,13 +279,14 @@ def settle(pattern: OperandPattern, words: dict[str, str], default: str) -> Oper
     operand, name = pattern.operand, pattern.type
     if pattern.when and pattern.when not in words.values():
         return None
-    count = words.get(pattern.count, pattern.count if pattern.count.isdigit() else "")
+    count = words.get(pattern.count, pattern.count if pattern.count[-1:].isdigit() else "")
     number = int(re.sub(r"\D", "", count) or 1) * pattern.times + pattern.less
     if operand.kind == "address":
         coordinates = number if pattern.count else 0
         space = words.get(name, name)
-        return replace(operand, space=space, types=_addresses(space, pattern.wider),
-                       coordinates=coordinates)  # fmt: skip
+        operand = replace(operand, space=space, types=_addresses(space, pattern.wider),
+                          coordinates=coordinates, layered=count.startswith("a"))  # fmt: skip
+        return replace(operand, type=words.get("ctype", "")) if space == "texture" else operand
     if operand.kind == "immediate":
         return replace(operand, constants="integers")
     if operand.kind in ("label", "function", "parameters") or operand.name == "_":

@@ -1,44 +1,73 @@
 """Textures: PTX ISA 9.7.10. Handles stand in registers (bindless, independent mode).
 
-ptxas of CUDA 13.5 takes every form: asked on sm_75 with PTX 6.3, sm_90 and sm_120a with 9.5.
+Legality is that of ptxas of CUDA 13.5. It takes an integer without braces for the offsets and drops
+it, on every geometry.
 """
 
 from collections.abc import Iterator
 
 from emulator.isa.ordinary.row import Row, doing
 
-#: geometries, the registers that their coordinates take, and their axes with a derivative each
-_PLAIN = (("1d", 1, 1), ("a1d", 2, 1), ("2d", 2, 2), ("a2d", 4, 2), ("3d", 4, 4))
+#: geometries; the registers that their coordinates take, "a" where the number of a layer leads;
+#: the registers of offsets and of derivatives; what may stand behind of floating-point coordinates
+_COMPARED = "{{e~:s32*{axes}}}?, c:f32?"
+_PLAIN = (
+    ("1d", "1", 1, _COMPARED),
+    ("a1d", "a2", 1, _COMPARED),
+    ("2d", "2", 2, _COMPARED),
+    ("a2d", "a4", 2, _COMPARED),
+    ("3d", "4", 4, "{{e:s32*{axes}}}?"),
+)
+_CUBES = (("cube", "4", 4, "c:b32?"), ("acube", "a4", 4, "c:b32?"))
 #: the components of a texel
-_WORDS, _HALVES, _PAIRS = ("v4.type=u32|s32|f32", 4), ("v4.type=f16", 4), ("v2.type=f16x2", 2)
-_LEVELS = "levels of detail"
+_RESULTS = (("v4.type=u32|s32|f32", 4), ("v4.type=f16", 4), ("v2.type=f16x2", 2))
+#: of a texel with several samples: there is no way in CUDA to make such a texture
+_SAMPLES = "several samples in a texel, which no texture of CUDA has"
+#: the driver of an H200 drops a kernel that asks for them, without a word
+_UNKNOWN_ANSWER = "properties but width, height and depth, which CUDA's driver has no answer to"
 
 
 def _fetches() -> Iterator[Row]:
-    for words, count in (_WORDS, _HALVES, _PAIRS):
-        halves = "" if words == _WORDS[0] else "texels as f16"
-        for geometry, given, axes in _PLAIN:
-            form = f"geometry={geometry}.{words}.ctype=s32|f32"
-            yield from _of_levels(form, count, given, axes, halves)
-        form = f"geometry=cube|acube.{words}.ctype=f32"
-        yield from _of_levels(form, count, 4, 4, "the faces of a cube")
-        form = f"geometry=2dms|a2dms.{words}.ctype=s32"
-        yield from _plain(form, count, 4, "several samples in a texel")
+    for words, count in _RESULTS:
+        d = f"{{d:type*{count}}}|p?"
+        for geometry, given, axes, more in (*_PLAIN, *_CUBES):
+            slopes = f"{{dx:f32*{axes}}}, {{dy:f32*{axes}}}"
+            of_types = {"f32": more.format(axes=axes)}
+            if (geometry, given, axes, more) in _PLAIN:
+                of_types["s32"] = f"{{e~:s32*{axes}}}?"
+            for ctype, behind in of_types.items():
+                form = f"geometry={geometry}.{words}.ctype={ctype}"
+                fetch = f"{d}, [t:texture;{given}]"
+                yield Row(f"tex.{form}", f"{fetch}, {behind}")
+                yield Row(f"tex.base!.{form}", f"{fetch}, {behind}")
+                yield Row(f"tex.level!.{form}", f"{fetch}, level:ctype, {behind}")
+                yield Row(f"tex.grad!.{form}", f"{fetch}, {slopes}, {behind}")
+        for base in ("", "base!."):
+            for geometry, given in (("2dms", "4"), ("a2dms", "a4")):
+                form = f"{base}geometry={geometry}.{words}.ctype=s32"
+                operands = f"{d}, [t:texture;{given}], {{e~:s32*2}}?"
+                yield Row(f"tex.{form}", operands, unmodelled=_SAMPLES)
 
 
-def _plain(form: str, count: int, given: int, unmodelled: str) -> Iterator[Row]:
-    fetch = f"{{d:type*{count}}}, [t:texture;{given}]"
-    yield Row(f"tex.{form}", fetch, unmodelled=unmodelled)
-    yield Row(f"tex.base.{form}", fetch, unmodelled=_LEVELS)
+def _gathers() -> Iterator[Row]:
+    for geometry, given, axes, more in (*_PLAIN[2:4], *_CUBES):
+        form = f"component=r|g|b|a.geometry={geometry}.v4.type=u32|s32|f32.ctype=f32"
+        operands = f"{{d:type*4}}|p?, [t:texture;{given}], {more.format(axes=axes)}"
+        yield Row(f"tld4.{form}", operands)
 
 
-def _of_levels(form: str, count: int, given: int, axes: int, unmodelled: str) -> Iterator[Row]:
-    """Fetches of the first level, of a given one, and of the one that derivatives lead to."""
-    yield from _plain(form, count, given, unmodelled)
-    fetch = f"{{d:type*{count}}}, [t:texture;{given}]"
-    yield Row(f"tex.level.{form}", f"{fetch}, level:ctype", unmodelled=_LEVELS)
-    slopes = f"{{dx:f32*{axes}}}, {{dy:f32*{axes}}}"
-    yield Row(f"tex.grad.{form}", f"{fetch}, {slopes}", unmodelled=_LEVELS)
+def _queries() -> Iterator[Row]:
+    yield Row("txq.query=width|height|depth.type=b32", "d, [t:texture]")
+    yield Row("txq.level!.query=width|height|depth.type=b32", "d, [t:texture], level:s32")
+    others = (
+        "array_size|num_mipmap_levels|num_samples|channel_data_type|channel_order|filter_mode|"
+        "normalized_coords|addr_mode_0|addr_mode_1|addr_mode_2|force_unnormalized_coords|"
+        "memory_layout"
+    )
+    yield Row(f"txq.query={others}.type=b32", "d, [t:texture]", unmodelled=_UNKNOWN_ANSWER)
 
 
-ROWS = tuple(doing("samples", _fetches()))
+ROWS = (
+    *doing("samples", (*_fetches(), *_gathers(), *_queries())),
+    Row("istypep.kind=texref|samplerref|surfref", "p, a:u64", rule="bits.istypep"),
+)

@@ -59,6 +59,8 @@ EACH: dict[str, Callable[[Statement, Function], Run]] = {
     **cancel.EACH,
     **tcgen05.EACH,
     "tex": textures.fetch,
+    "tld4": textures.fetch,
+    "txq": textures.fetch,
     **surfaces.EACH,
 }
 #: what stores -> the order in which threads do it

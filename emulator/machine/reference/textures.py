@@ -1,4 +1,4 @@
-"""``tex``, one thread after the other (PTX ISA 9.7.10.3)."""
+"""``tex``, ``tld4`` and ``txq``, one thread after the other (PTX ISA 9.7.10)."""
 
 from __future__ import annotations
 
@@ -7,17 +7,15 @@ import numpy as np
 from emulator.machine.reference.compute import Run, guarded
 from emulator.machine.reference.operands import addresses, reader, writer
 from emulator.machine.reference.thread import Thread
-from emulator.machine.shared.operands import ordinary
-from emulator.machine.shared.textures import coordinates_of, fetch_of
-from emulator.ptx.program import Function, Statement, items_of
+from emulator.machine.shared.textures import operands_of, read_of, results_of
+from emulator.ptx.program import Function, Statement
 
 
 def fetch(statement: Statement, function: Function) -> Run:
-    """Reads the four components of a texel, or of a blend of several."""
-    handle, find = addresses(statement.operands["t"]), fetch_of(statement)
-    reads = [reader(item, "b32") for item in coordinates_of(statement)]
-    kind = ordinary(statement).types[0]
-    writes = [writer(item, kind, function) for item in items_of(statement.operands.get("d"))]
+    """Reads the components of a texel, of a blend or of four texels, or a texture's size."""
+    handle, find = addresses(statement.operands["t"]), read_of(statement)
+    reads = [reader(item, "b32") for item in operands_of(statement)]
+    writes = [writer(item, kind, function) for item, kind in results_of(statement)]
 
     def run(thread: Thread) -> None:
         words = [np.array([read(thread)], np.uint32) for read in reads]

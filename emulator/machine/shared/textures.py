@@ -1,8 +1,9 @@
-"""``tex``: what all engines do for lanes that read a texture."""
+"""``tex``, ``tld4`` and ``txq``: what all engines do for lanes that read a texture."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,49 +11,101 @@ from numpy.typing import NDArray
 from dtypes import Array
 from emulator.machine.shared.failure import Failure
 from emulator.machine.shared.operands import ordinary
-from emulator.memory.texture import Texture, TextureError
-from emulator.ptx.program import Address, Bound, Statement, Vector
+from emulator.memory.texture import Fetch, Texture, TextureError
+from emulator.ptx.program import Address, Bound, Statement, Vector, items_of
 
-#: handles and coordinates of lanes to the components of their texels
-Fetch = Callable[[dict[int, Texture], Array, Sequence[Array]], NDArray[np.uint32]]
+#: handles and the words of `operands_of`, of lanes, to what they write, uint32 (lanes, results)
+Read = Callable[[dict[int, Texture], Array, Sequence[Array]], NDArray[np.uint32]]
 #: geometry -> coordinates that count; those behind them fill a vector of four
-_COUNTED = {"3d": 3, "a2d": 3}
+_COUNTED = {"3d": 3, "a2d": 3, "cube": 3}
+#: geometry -> offsets that count, where it is not all that are given
+_OFFSETS = {"3d": 3}
+_QUERIES = ("width", "height", "depth")
 
 
-def coordinates_of(statement: Statement) -> tuple[Bound, ...]:
-    """The coordinates of a fetch that count."""
+def operands_of(statement: Statement) -> tuple[Bound, ...]:
+    """The words that a statement reads besides the handle: coordinates, the level, and offsets.
+    Where derivatives lead is not asked, and textures of CUDA compare with nothing."""
     place = statement.operands["t"]
     assert isinstance(place, Address)
-    (given,) = place.coordinates
-    assert isinstance(given, Vector)
-    items = tuple(item for item in given.items if item is not None)
-    return items[: _COUNTED.get(ordinary(statement).modifiers["geometry"])]
+    geometry = ordinary(statement).modifiers.get("geometry", "")
+    coordinates = items_of(place.coordinates[-1])[: _COUNTED.get(geometry)] if geometry else ()
+    offsets = items_of(statement.operands.get("e"))[: _OFFSETS.get(geometry)]
+    found = (*coordinates, statement.operands.get("level"), *offsets)
+    return tuple(item for item in found if item is not None)
 
 
-def fetch_of(statement: Statement) -> Fetch:
-    """The texels ``uint32 (lanes, 4)`` of lanes with handles and coordinates ``(lanes,)``.
+def results_of(statement: Statement) -> Iterator[tuple[Bound | None, str]]:
+    """The registers that a statement writes, with their types: components, and whether the texels
+    are resident, which those of CUDA's arrays always are."""
+    kind = ordinary(statement).types[0]
+    for item in items_of(statement.operands.get("d")):
+        yield item, kind
+    if "p" in statement.operands:
+        yield statement.operands["p"], "pred"
 
-    Raises Failure, with the position of a lane, for a handle that names no texture and for a
-    texture of another geometry or type than the instruction's.
+
+def read_of(statement: Statement) -> Read:
+    """What a statement reads of lanes with handles and words ``(lanes,)``.
+
+    Raises Failure, with the position of a lane, for a handle that names no texture, for a
+    texture of another geometry or type than the instruction's, and for a sampler.
     """
-    ins = ordinary(statement)
-    geometry, (kind, given) = ins.modifiers["geometry"], ins.types
+    place = statement.operands["t"]
+    assert isinstance(place, Address)
+    sampled = len(place.coordinates) > 1
+    find = (
+        _query_of(statement) if "query" in ordinary(statement).modifiers else _fetch_of(statement)
+    )
 
-    def fetch(
-        textures: dict[int, Texture], handles: Array, coordinates: Sequence[Array]
+    def read(
+        textures: dict[int, Texture], handles: Array, words: Sequence[Array]
     ) -> NDArray[np.uint32]:
-        out = np.zeros((len(handles), 4), np.uint32)
+        out = np.zeros((len(handles), 5), np.uint32)
         for handle in np.unique(handles).tolist():
             mask = handles == handle
             first = int(np.argmax(mask))
             if handle not in textures:
                 reason = f"the handle {handle:#x} names no texture; pass a Texture as an argument"
                 raise Failure("texture", reason, first)
-            words = [axis[mask] for axis in coordinates]
+            if sampled:
+                reason = "a handle of a sampler names none: a Texture brings its own"
+                raise Failure("texture", reason, first)
             try:
-                out[mask] = textures[handle].fetch(geometry, given == "s32", words, kind)
+                found = find(textures[handle], [axis[mask] for axis in words])
             except TextureError as error:
                 raise Failure("texture", str(error), first) from None
+            out[mask, : found.shape[1]] = found
         return out
 
+    return read
+
+
+def _fetch_of(statement: Statement) -> Callable[[Texture, list[Array]], Any]:
+    ins = ordinary(statement)
+    kind, given = ins.types
+    asked = Fetch(ins.modifiers["geometry"], given == "s32", kind,
+                  ins.modifiers.get("component", ""), "dx" in statement.operands)  # fmt: skip
+    place = statement.operands["t"]
+    assert isinstance(place, Address) and isinstance(place.coordinates[-1], Vector)
+    count = len(place.coordinates[-1].items[: _COUNTED.get(asked.geometry)])
+    leveled, resident = "level" in statement.operands, "p" in statement.operands
+
+    def fetch(texture: Texture, words: list[Array]) -> Any:
+        level = words[count] if leveled else None
+        out = texture.fetch(asked, words[:count], level, words[count + leveled :])
+        if kind == "f16x2":
+            out = out[:, ::2] | out[:, 1::2] << np.uint32(16)
+        return np.insert(out, out.shape[1], 1, axis=1) if resident else out
+
     return fetch
+
+
+def _query_of(statement: Statement) -> Callable[[Texture, list[Array]], Any]:
+    which = _QUERIES.index(ordinary(statement).modifiers["query"])
+
+    def query(texture: Texture, words: list[Array]) -> Any:
+        levels = words[0].astype(np.uint32) if words else np.zeros(1, np.uint32)
+        return np.array([[texture.query(int(k))[which]] for k in levels], np.uint32)
+
+    return query

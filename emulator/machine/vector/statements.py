@@ -59,6 +59,8 @@ STEPS: dict[str, Make] = {
     **wgmma.STEPS,
     **tcgen05.STEPS,
     "tex": textures.fetch,
+    "tld4": textures.fetch,
+    "txq": textures.fetch,
     **surfaces.STEPS,
 }
 

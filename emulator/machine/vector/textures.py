@@ -1,25 +1,25 @@
-"""``tex``, all lanes of a strand at once (PTX ISA 9.7.10.3)."""
+"""``tex``, ``tld4`` and ``txq``, all lanes of a strand at once (PTX ISA 9.7.10)."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from dtypes import Array
+from emulator.arith.scalar.types import TYPES
 from emulator.machine.shared.failure import Failure
-from emulator.machine.shared.operands import ordinary
-from emulator.machine.shared.textures import coordinates_of, fetch_of
+from emulator.machine.shared.textures import operands_of, read_of, results_of
 from emulator.machine.vector.compute import Step, guarded
 from emulator.machine.vector.operands import addresses, reader, writer
 from emulator.machine.vector.strand import Strand
-from emulator.ptx.program import Function, Statement, items_of
+from emulator.ptx.program import Function, Statement
 
 
 def fetch(statement: Statement, function: Function) -> Step:
-    """Reads the four components of a texel, or of a blend of several."""
-    handle, find = addresses(statement.operands["t"], function), fetch_of(statement)
-    reads = [reader(item, "b32", function) for item in coordinates_of(statement)]
-    kind = ordinary(statement).types[0]
-    writes = [writer(item, kind, function) for item in items_of(statement.operands.get("d"))]
+    """Reads the components of a texel, of a blend or of four texels, or a texture's size."""
+    handle, find = addresses(statement.operands["t"], function), read_of(statement)
+    reads = [reader(item, "b32", function) for item in operands_of(statement)]
+    results = tuple(results_of(statement))
+    writes = [(writer(item, kind, function), TYPES[kind].dtype) for item, kind in results]
 
     def run(s: Strand, mask: Array | None) -> None:
         which = np.arange(len(s)) if mask is None else np.flatnonzero(mask)
@@ -30,9 +30,9 @@ def fetch(statement: Statement, function: Function) -> Step:
         except Failure as failure:
             assert failure.index is not None
             raise Failure(failure.kind, failure.reason, int(which[failure.index])) from None
-        out = np.zeros((len(s), 4), np.uint32)
+        out = np.zeros((len(s), found.shape[1]), np.uint32)
         out[which] = found
-        for i, write in enumerate(writes):
-            write(s, np.ascontiguousarray(out[:, i]), mask)
+        for i, (write, dtype) in enumerate(writes):
+            write(s, out[:, i].astype(dtype), mask)
 
     return guarded(statement, run)

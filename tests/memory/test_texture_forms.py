@@ -1,0 +1,183 @@
+"""Texture fetches of every form against digests of an H200's (h200_texture_forms.jsonl.gz).
+
+texture_record.py in tests/hardware has recorded them, of the families of texture_cases.py.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hardware.texture_cases import BLOCK, Family, coordinates, texel_codes
+
+from emulator.arith import texels
+from emulator.errors import OperandError, UnsupportedError
+from emulator.memory.texture import Fetch, Texture, TextureError
+
+GOLDEN = Path(__file__).parent.parent / "golden" / "h200_texture_forms.jsonl.gz"
+HEAD, *LINES = map(json.loads, gzip.decompress(GOLDEN.read_bytes()).splitlines())
+RECORDED = [line for line in LINES if "digests" in line]
+ANSWERED = [line for line in LINES if "answers" in line]
+FIELDS = Family.__dataclass_fields__
+
+
+def family_of(line: dict[str, Any]) -> Family:
+    return Family(**{name: line[name] for name in line if name in FIELDS})
+
+
+def texture_of(family: Family) -> Texture:
+    """The texture of a family."""
+    arrays = []
+    for level in range(max(1, family.levels)):
+        codes = texel_codes(family, level, HEAD["seed"]).view(family.format)
+        deep, height, width, channels = codes.shape
+        shapes = {
+            "1d": (width,), "2d": (height, width), "a1d": (deep, width), "cube": codes.shape[:3],
+            "acube": (deep // 6, 6, height, width),
+        }  # fmt: skip
+        shape = shapes.get(family.geometry, codes.shape[:3])
+        arrays.append(codes.reshape(*shape, *[channels] * (channels > 1)))
+    return Texture(
+        arrays[0],
+        channels=family.channels,
+        layered=family.layered,
+        cube="cube" in family.geometry,
+        mipmaps=arrays[1:],
+        address=family.address,
+        border=tuple(family.border),
+        filter="linear" if family.linear else "point",
+        unit_coordinates=family.unit_coordinates,
+        unit_values=family.unit_values,
+        level_filter="linear" if family.linear_levels else "point",
+        level_bias=family.bias,
+        level_clamp=tuple(family.clamp),
+        srgb=family.srgb,
+        seamless=family.seamless,
+    )
+
+
+def fetched(family: Family, texture: Texture, i: Any) -> Any:
+    """What fetches `i` write, uint32 ``(n, 5)``: components, and whether they are resident."""
+    words = coordinates(family, i, HEAD["seed"])
+    count = family.axes + family.layered
+    given, rest = words[:count], words[count:]
+    level = rest.pop(0) if "level" in family.words else None
+    slopes = "grad" in family.words
+    offsets = rest[2 * family.axes * slopes :][: family.axes * family.offsets]
+    kind = next(x for x in family.words if x in ("f32", "u32", "s32", "f16", "f16x2"))
+    component = family.words[1] if family.words[0] == "tld4" else ""
+    asked = Fetch(family.geometry, family.integers, kind, component, slopes)
+    out = np.zeros((len(i), 5), np.uint32)
+    out[:, :4] = texture.fetch(asked, given, level, offsets)
+    if kind == "f16x2":
+        out[:, :2], out[:, 2:] = out[:, :4:2] | out[:, 1:4:2] << np.uint32(16), 0
+    out[:, 4] = family.resident
+    return out
+
+
+def wrong_blocks(line: dict[str, Any], blocks: Any) -> list[int]:
+    """The blocks of a family whose fetches differ from the H200's."""
+    family = family_of(line)
+    texture, wrong = texture_of(family), []
+    for block in blocks:
+        i = np.arange(block * BLOCK, (block + 1) * BLOCK, dtype=np.uint32)
+        found = fetched(family, texture, i).tobytes()
+        if hashlib.blake2b(found, digest_size=6).hexdigest() != line["digests"][block]:
+            wrong.append(block)
+    return wrong
+
+
+@pytest.mark.parametrize("line", RECORDED[::9], ids=lambda line: line["name"])
+def test_fetches_are_the_recorded_ones(line: dict[str, Any]) -> None:
+    assert wrong_blocks(line, [0, len(line["digests"]) - 1]) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("line", RECORDED, ids=lambda line: line["name"])
+def test_all_fetches_are_the_recorded_ones(line: dict[str, Any]) -> None:
+    assert wrong_blocks(line, range(len(line["digests"]))) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "module", "constant", "value"),
+    [
+        ("share.255.float32", texels, "_EXPONENT_STEP", 8),
+        ("srgb.4.True", texels, "_LIGHT_BITS", 9),
+        ("border.steps3.uint16", texels, "_GUARD_BITS", 2),
+    ],
+)
+def test_recordings_notice_a_changed_rule(
+    name: str, module: Any, constant: str, value: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    line = next(x for x in RECORDED if x["name"] == name)
+    assert wrong_blocks(line, [0]) == []
+    monkeypatch.setattr(module, constant, value)
+    assert wrong_blocks(line, [0]) == [0]
+
+
+@pytest.mark.parametrize("line", ANSWERED, ids=lambda line: line["name"])
+def test_sizes_are_the_recorded_ones(line: dict[str, Any]) -> None:
+    texture, answers = texture_of(family_of(line)), line["answers"]
+    for i, name in enumerate(("width", "height", "depth")):
+        assert texture.query(0)[i] == answers[name]
+        levels = (0, 1, 2, 3, 4, 17, 0xFFFFFFFF, 100)
+        assert [texture.query(k)[i] for k in levels] == answers[f"level.{name}"]
+    assert not any(answers[x] for x in ("texref", "samplerref", "surfref"))
+
+
+FLAT, CUBE = np.zeros((4, 4), np.float32), np.zeros((6, 4, 4), np.uint8)
+UNIT = {"unit_coordinates": True}
+
+
+@pytest.mark.parametrize(
+    ("array", "options", "error", "said"),
+    [
+        (CUBE[:5], {"cube": True}, OperandError, "a cube has 6 square faces"),
+        (FLAT, {"mipmaps": [FLAT], **UNIT}, OperandError, "level 1 has 1 x 2 x 2 x 1 float32"),
+        (FLAT, {"mipmaps": [FLAT[:2, :2]]}, OperandError, "mipmaps= needs unit_coordinates=True"),
+        (CUBE, {"level_filter": "linear"}, OperandError, "level_filter='linear' blends floats"),
+        (FLAT, {"srgb": True}, OperandError, "srgb= is for uint8"),
+        (
+            CUBE,
+            {"srgb": True, "unit_values": True, "address": "border", "border": (1, 0, 0, 0)},
+            UnsupportedError,
+            "colours of a border are not modelled",
+        ),
+        (
+            np.zeros((2, 2, 2), np.float32),
+            {
+                "mipmaps": [np.zeros((1, 1, 1), np.float32)],
+                "filter": "linear",
+                "level_filter": "linear",
+                **UNIT,
+            },
+            UnsupportedError,
+            "in three axes and between levels",
+        ),
+    ],
+)
+def test_wrong_textures_are_refused(array: Any, options: Any, error: Any, said: str) -> None:
+    with pytest.raises(error, match=said):
+        Texture(array, **options)
+
+
+def test_tld4_of_a_seamless_cube_is_refused() -> None:
+    texture = Texture(CUBE, cube=True, seamless=True)
+    with pytest.raises(TextureError, match="tld4 of a seamless cube"):
+        texture.fetch(Fetch("cube", False, "u32", "r"), [np.zeros(1, np.uint32)] * 3)
+
+
+def test_derivatives_lead_to_one_level_alone() -> None:
+    words = [np.zeros(1, np.uint32)] * 2
+    asked = Fetch("2d", False, "f32", slopes=True)
+    mipmaps = [FLAT[:2, :2]]
+    texture = Texture(FLAT, mipmaps=mipmaps, unit_coordinates=True)
+    with pytest.raises(TextureError, match="the level that derivatives lead to"):
+        texture.fetch(asked, words)
+    one = Texture(FLAT, mipmaps=mipmaps, unit_coordinates=True, level_clamp=(1.0, 1.0))
+    assert one.fetch(asked, words).tolist() == [[0, 0, 0, 0]]
