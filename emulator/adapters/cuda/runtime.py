@@ -13,7 +13,6 @@ import numpy as np
 from emulator.adapters.cuda.calls import (
     DRIVER,
     INVALID_VALUE,
-    NOT_SUPPORTED,
     RUNTIME,
     CudaError,
     get,

@@ -45,7 +45,7 @@ class AccessWatch(Reporter):
         super().__init__(all_, wave)
         self.sync = Synchronisation(self)
         self.shared = SharedAccesses(self.clocks, wave.shared_bytes, all_.granules["shared"])
-        self.local_written = np.zeros((len(wave.thread), 0), np.bool_)
+        self.local_written: Bools = np.zeros((len(wave.thread), 0), np.bool_)
         #: of lanes, the event of their last access to shared memory that was no flag
         self.accessed = np.zeros(len(wave.thread), np.int32)
         #: words of shared memory that are mbarriers, as `BARRIER` or `OVERWRITTEN`
