@@ -242,6 +242,16 @@ def test_variables_name_what_is_bound_to_them(engine: str) -> None:
     assert module.variable("other").tolist() == [5, 0, 0, 0]
 
 
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_sampler_beside_a_texture_is_refused(engine: str) -> None:
+    module, out = Module(BOUND.replace("[tx, {", "[tx, sm, {", 1)), np.zeros(4, np.float32)
+    assert not module.problems
+    for name, given in (("tx", Texture), ("sf", Surface)):
+        module.bind(name, given(np.zeros((3, 4)[name == "sf" :], np.float32)))
+    with pytest.raises(KernelError, match="a handle of a sampler names none: a Texture brings its"):
+        module["k"].launch(1, 4, [out], engine=engine)
+
+
 def test_what_cannot_be_bound_is_refused() -> None:
     module = Module(BOUND)
     with pytest.raises(OperandError, match=r"no \.texref or \.surfref 'tq'; there are tx, sf"):
@@ -253,7 +263,6 @@ def test_what_cannot_be_bound_is_refused() -> None:
 @pytest.mark.parametrize(
     ("given", "instead", "said"),
     [
-        ("[tx, {", "[tx, sm, {", "a sampler beside the texture of tex.2d.v4.f32.f32 is legal PTX"),
         ("[sf, %r2]", "[tx, %r2]", "takes an address in .surface; 'tx' is in .texture"),
         ("[sf, %r2]", "[sf, %f2]", "registers of type .b32, .u32, .s32; '%f2' is .f32"),
         ("st.global.f32 [%d1]", "st.f32 [tx]", "takes an address in .global; 'tx' is in .texture"),
