@@ -202,7 +202,8 @@ def batch_norm_gradient(
             _by_channel(loss), _by_channel(values),
             *(_floats(t) for t in (save_mean, save_scale, weight)),
         )  # fmt: skip
-        return _by_image(made, x), *(torch.from_numpy(s) for s in sums)
+        pairs = zip(sums, wanted[1:], strict=True)
+        return _by_image(made, x), *(torch.from_numpy(s) if wish else None for s, wish in pairs)
     factor = None if weight is None else _floats(weight)[:, None]
     if not training:
         if wanted[1] or wanted[2]:
