@@ -16,7 +16,7 @@ NAMES = {
     "calls": "call",
     "returns": "ret",
     "reads": "ld ldu atom",
-    "samples": "tex",
+    "samples": "tex tld4 txq",
     "writes": "st atom red",
     "exchanges": "atom red multimem clusterlaunchcontrol",
     "asynchronous": "st red",
