@@ -276,7 +276,7 @@ def blend_light(codes: Array, given: Integers, plane: int) -> Words:
     largest = exponents.reshape(layers).max(axis=-1)
     top = np.repeat(largest, plane, axis=-1)
     cut = np.maximum(top - _LIGHT_BITS, 0)
-    products = (_LIGHT[codes] >> cut << cut << len(bin(SRGB[-1])) - 2 - top) * given
+    products = (_LIGHT[codes] >> cut << cut << SRGB[-1].bit_length() - top) * given
     total = _accumulated(products.reshape(layers).sum(axis=-1), largest)
     top_code = (1 << format_.exponent) - 1
     scale = largest.max(axis=-1)

@@ -85,8 +85,8 @@ class Texture:
     colour `border`, whose f32 bits integers take. `filter` is "point" or "linear". With
     `unit_coordinates` they go from 0 to 1, and "wrap" and "mirror" work; without, as on a GPU,
     these two are "clamp". `unit_values` reads integers of 8 and 16 bits as f32 from 0 or -1 to 1,
-    and `srgb` the first three channels of uint8 as linear light. The linear filter of a `seamless`
-    cube goes on at the next face, where that of others follows `address`.
+    and `srgb` the first three channels of uint8, or the first of two, as linear light. The linear
+    filter of a `seamless` cube goes on at the next face, where that of others follows `address`.
     `level_filter` says what lies between two levels, `level_bias` is added to a level, and
     `level_clamp` has the least and the most.
 

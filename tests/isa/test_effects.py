@@ -16,7 +16,7 @@ NAMES = {
     "calls": "call",
     "returns": "ret",
     "reads": "ld ldu atom",
-    "samples": "tex suld suq",
+    "samples": "tex tld4 txq suld suq",
     "paints": "sust sured",
     "writes": "st atom red",
     "exchanges": "atom red multimem clusterlaunchcontrol",

@@ -44,7 +44,8 @@ KNOWN = (
     ("we", r"^prefetch\.tensormap \[pp\]", "the parameter of a kernel without .param"),
     ("we", r"^v(add|sub)4\.u32\.u32\.u32\.add.*%f16x2_\d;", "its sum is made by dp4a"),
     ("we", r"%b128_", "the register type b128 before PTX 8.3, and for isspacep"),
-    ("we", r"^(ld|ldu|spcompress)\b.*[ ,]_,", "dropped results of ld and spcompress"),
+    ("we", r"^(ld|ldu|spcompress|tex|tld4)\b.*[ ,]_,", "dropped results of loads, spcompress"),
+    ("ptxas", r"^(tex|tld4)\S* \{%[us](16|32)_", "integers for the floats of a texel"),
     ("we", r"^(min|max)\S* ([^,]*,){3}", "three operands before PTX 8.8"),
     ("we", r"^(tcgen05\.st)\S* \S+ \d+;", "an integer for a vector of one register"),
 )

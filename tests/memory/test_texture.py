@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hardware.texture_cases import hashed
 
 from emulator.arith import texels
 from emulator.errors import OperandError
@@ -25,15 +26,6 @@ DTYPES = {"u": "uint", "s": "int", "f": "float"}
 ADDRESSES = ("wrap", "clamp", "mirror", "border")
 BLOCK = 4096
 u32 = np.uint32
-
-
-def hashed(i: Any, a: int, seed: int) -> Any:
-    """The recorder's pseudo-random words ``uint32`` of places `i`, for a purpose `a`."""
-    x = np.asarray(i, u32) * u32(0x9E3779B1)
-    x = x + u32(a * 0x85EBCA77 & 0xFFFFFFFF) + u32(seed * 0xC2B2AE3D & 0xFFFFFFFF)
-    x = (x ^ x >> u32(16)) * u32(0x7FEB352D)
-    x = (x ^ x >> u32(15)) * u32(0x846CA68B)
-    return x ^ x >> u32(16)
 
 
 def coordinates(family: dict[str, Any], i: Any) -> list[Any]:

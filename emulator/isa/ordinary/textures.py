@@ -8,18 +8,18 @@ from collections.abc import Iterator
 
 from emulator.isa.ordinary.row import Row, doing
 
-#: geometries; the registers that their coordinates take, "a" where the number of a layer leads;
-#: the registers of offsets and of derivatives; what may stand behind of floating-point coordinates
 _COMPARED = "{{e~:s32*{axes}}}?, c:f32?"
+#: geometries; the registers that their coordinates take, "a" where the number of a layer leads;
+#: the registers of offsets and of derivatives; what may stand behind floating-point coordinates
+_FLAT = (("2d", "2", 2, _COMPARED), ("a2d", "a4", 2, _COMPARED))
 _PLAIN = (
     ("1d", "1", 1, _COMPARED),
     ("a1d", "a2", 1, _COMPARED),
-    ("2d", "2", 2, _COMPARED),
-    ("a2d", "a4", 2, _COMPARED),
+    *_FLAT,
     ("3d", "4", 4, "{{e:s32*{axes}}}?"),
 )
 _CUBES = (("cube", "4", 4, "c:b32?"), ("acube", "a4", 4, "c:b32?"))
-#: the components of a texel
+#: the components of a texel, and the registers that they take
 _RESULTS = (("v4.type=u32|s32|f32", 4), ("v4.type=f16", 4), ("v2.type=f16x2", 2))
 #: of a texel with several samples: there is no way in CUDA to make such a texture
 _SAMPLES = "several samples in a texel, which no texture of CUDA has"
@@ -50,7 +50,7 @@ def _fetches() -> Iterator[Row]:
 
 
 def _gathers() -> Iterator[Row]:
-    for geometry, given, axes, more in (*_PLAIN[2:4], *_CUBES):
+    for geometry, given, axes, more in (*_FLAT, *_CUBES):
         form = f"component=r|g|b|a.geometry={geometry}.v4.type=u32|s32|f32.ctype=f32"
         operands = f"{{d:type*4}}|p?, [t:texture;{given}], {more.format(axes=axes)}"
         yield Row(f"tld4.{form}", operands)
