@@ -45,11 +45,11 @@ KNOWN = (
     ("we", r"^v(add|sub)4\.u32\.u32\.u32\.add.*%f16x2_\d;", "its sum is made by dp4a"),
     # Words that belong to other instructions, which ptxas ignores.
     ("ptxas", r"^rcp\b(?=\S*\.ftz)\S*\.f64", "rcp of f64 in a rounding, with .ftz"),
-    ("ptxas", r"^ldmatrix\S*\.(row|col)\b", "ldmatrix with .row"),
+    ("ptxas", r"^(ld|st)matrix\S*\.(row|col)\b", "ldmatrix and stmatrix with .row"),
     ("ptxas", r"^tensormap\.cp_fenceproxy", "fields of tensormap.replace in cp_fenceproxy"),
     ("ptxas", r"^fence\.proxy\S*\.(acquire|release)", "a space in a fence of proxies"),
     ("ptxas", r"^cp\.\S*scatter4\S* .*\], %", "a register for the address of tile::scatter4"),
-    ("we", r"^spdecompress\b.*, -?\d+,", "a constant for the metadata of spdecompress"),
+    ("we", r"^spdecompress\b.*, -?\d+[,;]", "a constant for the metadata of spdecompress"),
     ("ptxas", r"^tex\.", "operand forms of tex that no row has"),
     ("we", r"^tex\.", "tex with words in another order, or without a model"),
     ("we", r"%b128_", "the register type b128 before PTX 8.3, and for isspacep"),
