@@ -90,9 +90,8 @@ class Binder:
             raise OperandError(f"{self.opcode} packs or unpacks one vector, not two")
         if {"ignore", "source_size"} <= out.keys():
             raise OperandError(f"{self.opcode} takes a predicate or a size of the source, not both")
-        if "dsel" in self.selectors and {x.name for x in signature.operands if x.optional} - set(
-            out
-        ):
+        absent = {x.name for x in signature.operands if x.optional} - out.keys()
+        if absent and "dsel" in self.selectors:
             raise OperandError(f"{self.opcode} lacks operand c: it has what a part of d leaves out")
         if left:
             names = listing(signature.names)

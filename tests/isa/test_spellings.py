@@ -43,14 +43,19 @@ KNOWN = (
     ),
     ("we", r"^prefetch\.tensormap \[pp\]", "the parameter of a kernel without .param"),
     ("we", r"^v(add|sub)4\.u32\.u32\.u32\.add.*%f16x2_\d;", "its sum is made by dp4a"),
+    # Words that belong to other instructions, which ptxas ignores.
+    ("ptxas", r"^rcp\b(?=\S*\.ftz)\S*\.f64", "rcp of f64 in a rounding, with .ftz"),
+    ("ptxas", r"^(ld|st)matrix\S*\.(row|col)\b", "ldmatrix and stmatrix with .row"),
+    ("ptxas", r"^tensormap\.cp_fenceproxy", "fields of tensormap.replace in cp_fenceproxy"),
+    ("ptxas", r"^fence\.proxy\S*\.(acquire|release)", "a space in a fence of proxies"),
+    ("ptxas", r"^cp\.\S*scatter4\S* .*\], %", "a register for the address of tile::scatter4"),
+    ("we", r"^spdecompress\b.*, -?\d+[,;]", "a constant for the metadata of spdecompress"),
     ("we", r"%b128_", "the register type b128 before PTX 8.3, and for isspacep"),
-    ("we", r"^(ld|ldu|spcompress|tex|tld4)\b.*[ ,]_,", "dropped results of loads, spcompress"),
+    ("we", r"^(ld|ldu|spcompress|mma|tex|tld4)\b.*[ ,]_,", "dropped results of these"),
     ("ptxas", r"^(tex|tld4)\S* \{%[us](16|32)_", "integers for the floats of a texel"),
     ("we", r"^(min|max)\S* ([^,]*,){3}", "three operands before PTX 8.8"),
     ("we", r"^(tcgen05\.st)\S* \S+ \d+;", "an integer for a vector of one register"),
 )
-#: a word put in that belongs to other instructions is at times ignored by ptxas
-FOREIGN = ("put in", "replaced")
 
 
 def ours(asked):
@@ -65,8 +70,6 @@ def ours(asked):
 
 def is_known(asked, we_take):
     statement = asked.text.rpartition("; ")[2].lstrip()
-    if not we_take and asked.change in FOREIGN:
-        return True
     who = "we" if we_take else "ptxas"
     return any(who == taker and re.search(pattern, statement) for taker, pattern, _ in KNOWN)
 

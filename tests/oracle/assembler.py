@@ -38,7 +38,9 @@ def file_of(statements, target, version):
 
 def is_verdict(message):
     """Whether ptxas has judged: it may crash over what it does not expect."""
-    return not re.search(r"exit status|nternal compiler error|32-[Bb]it (ABI|compilation)", message)
+    return not re.search(
+        r"exit status|nternal compiler error|Intrinsic - |32-[Bb]it (ABI|compilation)", message
+    )
 
 
 def refusals(ptxas, statements, target, version):
