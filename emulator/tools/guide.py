@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
 #: the pages in the order in which people need them
 ORDER = (
-    "tutorial", "cuda", "kernels", "programs", "triton", "pytorch", "logits", "faults", "checks",
-    "debugger", "launches", "testing", "instructions", "pictures", "matrices", "explain", "tma",
-    "descriptors", "warps", "coverage", "evidence", "speed", "sanitizer", "miscompilations",
-    "numerics", "studies", "names", "commands", "house",
+    "tutorial", "cuda", "kernels", "programs", "triton", "pytorch", "logits", "faults",
+    "checks", "debugger", "launches", "testing", "instructions", "pictures", "matrices",
+    "explain", "tma", "descriptors", "tcgen05", "warps", "coverage", "evidence", "speed",
+    "sanitizer", "miscompilations", "numerics", "studies", "names", "commands", "house",
 )  # fmt: skip
 
 

@@ -13,11 +13,18 @@ from emulator.adapters.pytorch import simulated_gpu
 RECORDED, ABOUT = read()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("type_", ["f32", "f16", "bf16"])
 @pytest.mark.parametrize("make", [with_numbers, with_tensors, others])
 def test_operators_have_the_recorded_bits(make, type_):
     with simulated_gpu("H200", strict=True):
         assert [name for name, call in make(type_) if digest(call()) != RECORDED[name]] == []
+
+
+def test_some_operators_have_the_recorded_bits():
+    with simulated_gpu("H200", strict=True):
+        calls = [*with_numbers("f16"), *with_tensors("bf16")][::9]
+        assert [name for name, call in calls if digest(call()) != RECORDED[name]] == []
 
 
 def test_distances_have_the_recorded_bits():

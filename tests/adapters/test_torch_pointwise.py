@@ -105,6 +105,18 @@ def test_shapes_types_and_places():
         assert (used.evidence, used.order) == ("recorded", "computed as on the GPU")
 
 
+def test_many_elements_of_16_bits():
+    x = torch.linspace(-3, 3, 70000)
+    with simulated_gpu("H200"):
+        a = x.half().to("cuda")
+        gelu, few = torch.nn.functional.gelu, a[69000:]
+        assert torch.equal(gelu(a)[69000:].cpu(), gelu(few).cpu())
+        assert torch.equal((a**0.7)[69000:].cpu(), (few**0.7).cpu())
+        first = torch.atan2(a, a[:1])
+        assert torch.equal(first[69000:].cpu(), torch.atan2(few, a[:1]).cpu())
+        assert torch.equal((a.view(700, 100).t() * 3).cpu(), (a * 3).cpu().view(700, 100).t())
+
+
 def test_evidence_is_of_the_recorded_chip():
     with simulated_gpu("A100") as gpu:
         torch.exp(torch.ones(3, device="cuda"))

@@ -106,16 +106,21 @@ OPERATIONS = {
 }  # fmt: skip
 
 
+@pytest.fixture(scope="module")
+def gpu():
+    with simulated_gpu("H200", strict=True) as made:
+        yield made
+
+
 @pytest.mark.parametrize("name", OPERATIONS)
-def test_operations_outside_the_tables_are_refused(name):
-    with simulated_gpu("H200", strict=True) as gpu:
-        given = _tensors()
-        gpu.used.clear()
-        with pytest.raises(UnsupportedError, match=r"strict=True: .* on H200 is not known"):
-            OPERATIONS[name](**given)
-        last = gpu.used[-1]
-        assert last.evidence == "none" and last.why
-        assert all(x.evidence != "none" for x in gpu.used[:-1])
+def test_operations_outside_the_tables_are_refused(gpu, name):
+    given = _tensors()
+    gpu.used.clear()
+    with pytest.raises(UnsupportedError, match=r"strict=True: .* on H200 is not known"):
+        OPERATIONS[name](**given)
+    last = gpu.used[-1]
+    assert last.evidence == "none" and last.why
+    assert all(x.evidence != "none" for x in gpu.used[:-1])
 
 
 def test_there_are_sixty():

@@ -40,6 +40,7 @@ TABLES = {
     "tools/debugging/terminal.py": "gdb's commands",
     "tools/descriptors/command.py": "an example",
     "tools/explanations/steps.py": "steps of recipes",
+    "tools/guide.py": "names of pages",
     "tools/launching.py": "words of --arg",
     "tools/pytorch/device/pointwise.py": "operators of PyTorch",
     "tools/recordings.py": "kinds of recordings",

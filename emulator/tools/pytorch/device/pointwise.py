@@ -212,7 +212,9 @@ class Pointwise:
 
     def _divide_wide(self, request: Request) -> Answer | None:
         """A quotient of f64 by a number, which is a product as well."""
-        if request.base not in ("div", "true_divide") or request.args[0].dtype != torch.float64:
+        if request.base not in ("div", "true_divide"):
+            return None
+        if getattr(request.args[0], "dtype", None) != torch.float64:
             return None
         number = request.number(request.args[1])
         if number is None or request.kwargs.get("rounding_mode") is not None:
@@ -257,7 +259,8 @@ def _compute(target: str, call: Call) -> torch.Tensor:
     ]  # fmt: skip
     assert flat.data_ptr() == out.data_ptr()
     lone = [x for x in operands if isinstance(x, torch.Tensor)]
-    if call.dtype.itemsize == 2 and len({x.data_ptr() for x in lone}) == 1 and len(flat) >= _CODES:
+    one = len({(x.data_ptr(), x.stride()) for x in lone}) == 1
+    if call.dtype.itemsize == 2 and one and len(flat) >= _CODES:
         given = tuple(x.hex() if isinstance(x, float) else None for x in operands)
         table = _table(target, call.kernel, given, tuple(x.hex() for x in call.numbers), call.dtype)
         _look_up(table, lone[0], flat)
