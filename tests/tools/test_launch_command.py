@@ -100,10 +100,10 @@ def test_json(folder, capsys):
 
 def test_problems(folder, capsys):
     assert main(["launch", "scale.ptx", "--problems"]) == 0
-    fetch = ".reg .f32 %f<5>; tld4.r.2d.v4.f32.f32 {%f0,%f1,%f2,%f3}, [%x, {%f4,%f4}];"
+    fetch = ".reg .b64 %q<4>; clmad.lo.u64 %q0, %q1, %q2, %q3;"
     Path("tex.ptx").write_text(SCALE.replace("    ret;", f"    {fetch}\n    ret;"))
     assert main(["launch", "tex.ptx", "--problems"]) == 1
-    assert "'tld4.r.2d.v4.f32.f32' is legal PTX, not modelled here" in capsys.readouterr().out
+    assert "'clmad.lo.u64' is legal PTX, not modelled here" in capsys.readouterr().out
 
 
 RIGHT = "scale.ptx --block 8 --arg x.npy --arg zeros:f4:8"
