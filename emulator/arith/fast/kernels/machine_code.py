@@ -47,7 +47,7 @@ _KEPT = 256
 #: LLVM's level of optimisation; characters of a text that is compiled at level 0 first, which takes
 #: a third of the time, and how long code of a text runs, for each character, before it is compiled
 #: again: twice as long as that takes, as most code is not much slower
-_LEVEL, _LARGE, _SECONDS = 2, 1 << 18, 1e-6
+_LEVEL, _LARGE, _SECONDS = 2, 1 << 19, 1e-6
 
 
 class Code:
