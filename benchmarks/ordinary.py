@@ -1,11 +1,12 @@
 """How fast ordinary kernels are: each beside the same job in C++, measured in this run.
 
-    python benchmarks/ordinary.py [--repeat N] [--engine NAME] [KERNEL ...]
+    python benchmarks/ordinary.py [--repeat N] [--engine NAME] [--scaling] [KERNEL ...]
 
 The kernels are in ordinary.cu (by nvcc or NVRTC), the jobs in ordinary.cpp (by g++ with -O3,
 vectors and all cores). Launches and jobs take turns. "first" is the first launch in this process,
 "later" the median of the others, both in seconds of wall time and of processor time; the ratios
-are those of "later" to C++. Results are compared, so that both did the job.
+are those of "later" to C++. Results are compared, so that both did the job. --scaling prints
+instead how many times faster launches are on more processors, a process for each number of them.
 """
 
 from __future__ import annotations
@@ -15,9 +16,10 @@ import ctypes
 import os
 import statistics
 import subprocess
+import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -130,12 +132,53 @@ def measure(
           flush=True)  # fmt: skip
 
 
+def launches(module: Module, names: Sequence[str], engine: str, repeat: int) -> dict[str, float]:
+    """Median wall time of later launches of kernels."""
+    taken = {}
+    for name in names:
+        job = jobs()[name]()
+        times = [
+            seconds(lambda job=job, name=name: module[name].launch(
+                job.grid, job.block, job.arguments, engine=engine
+            ))[0]
+            for _ in range(repeat + 2)
+        ]  # fmt: skip
+        taken[name] = statistics.median(times[2:])
+    return taken
+
+
+def scaling(names: Sequence[str], engine: str, repeat: int) -> None:
+    """How many times faster each kernel is on 2, 4, … processors than on one."""
+    mine = sorted(os.sched_getaffinity(0))
+    counts = [count for i in range(8) if (count := 1 << i) <= len(mine)]
+    command = [sys.executable, __file__, *names, "--engine", engine, "--repeat", str(repeat)]
+    rows = []
+    for count in counts:
+        given = [*command, "--processors", str(count)]
+        out = subprocess.run(given, check=True, capture_output=True, text=True).stdout
+        rows.append([float(x) for x in out.split()])
+    print(f"{'processors':14}" + "".join(f"{count:>8}" for count in counts))
+    for name, taken in zip(names, zip(*rows, strict=True), strict=True):
+        print(f"{name:14}" + "".join(f"{taken[0] / x:7.1f}×" for x in taken))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("kernels", nargs="*", choices=[*jobs(), []])
     parser.add_argument("--repeat", type=int, default=5)
     parser.add_argument("--engine", default="auto")
+    parser.add_argument("--scaling", action="store_true", help="by the number of processors")
+    parser.add_argument("--processors", type=int, help=argparse.SUPPRESS)
     chosen = parser.parse_args()
+    names = [name for name in jobs() if name in (chosen.kernels or jobs())]
+    if chosen.scaling:
+        scaling(names, chosen.engine, chosen.repeat)
+        return
+    if chosen.processors:
+        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: chosen.processors])
+        module = Module.from_cuda(HERE / "ordinary.cu", target="sm_90a")
+        print(*launches(module, names, chosen.engine, chosen.repeat).values())
+        return
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "ordinary.so"
@@ -148,9 +191,9 @@ def main() -> None:
         + f" {'wall':>8} {'CPU':>8}" * 2
         + f" {'wall':>6} {'CPU':>6}"
     )
-    for name, make in jobs().items():
-        if name in (chosen.kernels or jobs()):
-            measure(name, make, module[name], getattr(library, name), chosen.engine, chosen.repeat)
+    for name in names:
+        native = getattr(library, name)
+        measure(name, jobs()[name], module[name], native, chosen.engine, chosen.repeat)
 
 
 if __name__ == "__main__":

@@ -19,6 +19,7 @@ import argparse
 import importlib.util
 import os
 import platform
+import shutil
 import statistics
 import subprocess
 import sys
@@ -27,6 +28,7 @@ import time
 from collections.abc import Callable, Sequence
 from datetime import date
 from functools import partial
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -546,6 +548,16 @@ def threads(size: int) -> None:
         print(f"gemm f16 {size}³, threads: {count}: {size**3 / took / 1e9:.2f} GMAC/s", flush=True)
 
 
+def ordinary(repeat: int) -> None:
+    """Kernels of CUDA C++ beside C++, and on more processors: see ordinary.py."""
+    if not shutil.which("g++"):
+        print("kernels of CUDA C++: no g++ to compile the same jobs in C++")
+        return
+    command = [sys.executable, Path(__file__).with_name("ordinary.py"), "--repeat", str(repeat)]
+    for more in ([], ["--scaling", "--engine", ENGINE]):
+        subprocess.run([*command, *more], check=True)
+
+
 def start_up(repeat: int = 7) -> None:
     def took(*command: str) -> float:
         def work() -> object:
@@ -608,6 +620,7 @@ def main() -> None:
     if importlib.util.find_spec("llvmlite") is not None:
         first_use()
         threads(options.size)
+        ordinary(options.repeat)
     if options.large:
         peak_of_large(options.large)
     start_up(3 if options.quick else 7)

@@ -14,7 +14,6 @@ import threading
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -147,9 +146,9 @@ class Words:
 class Made(dict[int, T]):
     """Objects by their handles, those of `makers` made when they are first asked for."""
 
-    def __init__(self, makers: Mapping[int, Callable[[], T]] = MappingProxyType({})) -> None:
+    def __init__(self, makers: Mapping[int, Callable[[], T]] | None = None) -> None:
         super().__init__()
-        self.makers = makers
+        self.makers = {} if makers is None else makers
 
     def __contains__(self, handle: object) -> bool:
         return super().__contains__(handle) or handle in self.makers

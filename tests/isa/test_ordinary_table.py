@@ -164,7 +164,6 @@ def test_what_a_form_says_of_itself():
         ("setp.lo.s32", UnsupportedError, "there are setp"),
         ("set.lt.f32.u32.u32", UnsupportedError, "nearest is"),
         ("addx.s32", ParseError, "nearest to 'addx' is 'add"),
-        ("suld.b.2d.b32.trap", UnsupportedError, "not modelled"),
     ],
 )
 def test_what_is_no_form(text, error, message):

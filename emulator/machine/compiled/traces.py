@@ -28,6 +28,18 @@ def merged(traces: Array, lengths: Array, ends: Array) -> Array:
     return out[:count]
 
 
+def _put(b: Any, value: Any, place: Any, at: Any) -> None:
+    b.store(value, b.gep(place, [at], source_etype=value.type))
+
+
+def _phi(b: Any, *incoming: tuple[Any, Any]) -> Any:
+    """A word that comes from several blocks."""
+    made = b.phi(LONG)
+    for value, block in incoming:
+        made.add_incoming(value, block)
+    return made
+
+
 @lru_cache(maxsize=1)
 def _merge() -> Any:
     """``merge(active, lengths, positions, ends, out, traces, room, count, low)``: see `merged`.
@@ -45,49 +57,40 @@ def _merge() -> Any:
     def word(place: Any, at: Any) -> Any:
         return b.load(b.gep(place, [at], source_etype=LONG), typ=LONG)
 
-    def put(value: Any, place: Any, at: Any) -> None:
-        b.store(value, b.gep(place, [at], source_etype=value.type))
-
     def part_at(trace: Any, at: Any) -> Any:
         place = b.gep(traces, [b.add(b.mul(trace, room), at)], source_etype=half)
         return b.zext(b.load(place, typ=half), LONG)
 
-    def phi(*incoming: tuple[Any, Any]) -> Any:
-        made = b.phi(LONG)
-        for value, block in incoming:
-            made.add_incoming(value, block)
-        return made
-
     b.branch(turn)
     b.position_at_end(turn)
-    parts, low, left = (phi((x, before)) for x in (LONG(0), first, count))
-    put(b.trunc(low, half), out, parts)
+    parts, low, left = (_phi(b, (x, before)) for x in (LONG(0), first, count))
+    _put(b, b.trunc(low, half), out, parts)
     b.branch(each)
 
     # Each trace at the lowest part goes on; the next lowest part is found meanwhile.
     b.position_at_end(each)
-    j, now, lowest = (phi((x, turn)) for x in (LONG(0), left, LONG(-1)))
+    j, now, lowest = (_phi(b, (x, turn)) for x in (LONG(0), left, LONG(-1)))
     trace = word(active, j)
     at = word(positions, trace)
     part = part_at(trace, at)
     b.cbranch(b.icmp_unsigned("==", part, low), here, stays)
     b.position_at_end(here)
     further = b.add(at, LONG(1))
-    put(further, positions, trace)
-    put(parts, ends, trace)
+    _put(b, further, positions, trace)
+    _put(b, parts, ends, trace)
     b.cbranch(b.icmp_unsigned("<", further, word(lengths, trace)), stays, over)
     b.position_at_end(over)
     fewer = b.sub(now, LONG(1))
-    put(word(active, fewer), active, j)
+    _put(b, word(active, fewer), active, j)
     b.branch(following)
     b.position_at_end(stays)
-    part = part_at(trace, phi((at, each), (further, here)))
+    part = part_at(trace, _phi(b, (at, each), (further, here)))
     lower = b.select(b.icmp_unsigned("<", part, lowest), part, lowest)
     another = b.add(j, LONG(1))
     b.branch(following)
     b.position_at_end(following)
-    next_j, next_now = phi((j, over), (another, stays)), phi((fewer, over), (now, stays))
-    next_lowest = phi((lowest, over), (lower, stays))
+    next_j, next_now = _phi(b, (j, over), (another, stays)), _phi(b, (fewer, over), (now, stays))
+    next_lowest = _phi(b, (lowest, over), (lower, stays))
     for value, after in ((j, next_j), (now, next_now), (lowest, next_lowest)):
         value.add_incoming(after, following)
     b.cbranch(b.icmp_unsigned("<", next_j, next_now), each, turned)

@@ -120,7 +120,6 @@ class Wave:
         grid = self.grid
         self.warps_per_cta = -(-grid.threads // WARP)
         self.lanes_per_cta: int = self.warps_per_cta * WARP
-        lanes = len(self.ctas) * self.lanes_per_cta
         #: for each lane the number of its thread in the block
         self.thread: Lanes = np.tile(np.arange(self.lanes_per_cta), len(self.ctas))
         self.alive = self.thread < grid.threads
@@ -132,7 +131,7 @@ class Wave:
             self.shared = np.zeros((len(self.ctas), grid.shared_bytes), np.uint8)
         #: of each word of it, the history of an mbarrier there (`memory.mbarrier`)
         self.ledger = np.zeros(self.shared.size // 8, np.uint64)
-        self.local = np.zeros((lanes, 0), np.uint8)
+        self.local = np.zeros((len(self.thread), 0), np.uint8)
         #: bytes of it that threads may use: there may be room for more
         self.local_bytes = 0
         self.cluster_size = math.prod(grid.cluster)
@@ -148,7 +147,7 @@ class Wave:
         #: where the strand that ran last lets others go first; None: it ended otherwise
         self._gave_way: Block | None = None
         #: asynchronous operations under way
-        self.pending = Pending(lanes, grid.async_order, grid.seed)
+        self.pending = Pending(len(self.thread), grid.async_order, grid.seed)
         self.products = Products(grid.async_order, grid.seed)
         #: barriers of blocks and of clusters, which the engine makes of the wave
         self.barriers: BlockBarriers = None  # type: ignore[assignment]

@@ -47,7 +47,7 @@ _KEPT = 256
 #: LLVM's level of optimisation; characters of a text that is compiled at level 0 first, which takes
 #: a third of the time, and how long code of a text runs, for each character, before it is compiled
 #: again: twice as long as that takes, as most code is not much slower
-_LEVEL, _LARGE, _SECONDS = 2, 1 << 18, 1e-6
+_LEVEL, _LARGE, _SECONDS = 2, 1 << 19, 1e-6
 
 
 class Code:
@@ -124,16 +124,17 @@ class Improved:
 
     def __init__(self, ir: str, name: str, result: Any, *arguments: Any) -> None:
         quick = len(ir) >= _LARGE and not _is_known(_key(ir, _LEVEL))
-        self._make = partial(function, ir, name, result, *arguments)
+        make = partial(function, ir, name, result, *arguments)
         self._left = _SECONDS * len(ir) if quick else inf
-        #: the function as it is now
-        self.now = self._make(level=0 if quick else _LEVEL)
+        #: the function as it is now, and what makes a better one; None: there is none
+        self.now = make(level=0 if quick else _LEVEL)
+        self._better = make if quick else None
 
     def ran(self, seconds: float) -> None:
         """It ran for so long."""
         self._left -= seconds
-        if self._left <= 0:
-            self._left, self.now = inf, self._make()
+        if self._left <= 0 and self._better is not None:
+            self.now, self._better = self._better(), None
 
 
 def loaded(ir: str, level: int = _LEVEL) -> Code:
