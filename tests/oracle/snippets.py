@@ -18,7 +18,7 @@ OPTIONAL = {
     "torch": "torch",
     "triton": "triton",
     "numba": "numba_cuda",
-    "warp": "warp",
+    "warp": "warp.config",  # tests/warp is found as warp
     "cutlass": "cutlass",
 }
 
