@@ -8,10 +8,24 @@ from emulator import KernelError, Module
 from emulator.arith.fast import threads
 from emulator.arith.fast.words import WORD
 from emulator.machine.compiled import engine, loop, loop_function, loops
+from emulator.machine.compiled.calls import Registers
 from emulator.machine.compiled.loops import _cycles, loops_of
 from emulator.machine.compiled.segment import Segment
 from emulator.machine.vector import engine as vector
 from emulator.machine.vector.wave import Wave
+
+
+@pytest.fixture(autouse=True)
+def _kept_memory_holds_anything(monkeypatch):
+    take = Registers.take
+
+    def spoiled(registers, warps):
+        room = take(registers, warps)
+        room[:] = 0xA5
+        return room
+
+    monkeypatch.setattr(Registers, "take", spoiled)
+
 
 pytestmark = pytest.mark.sampled(3)
 
