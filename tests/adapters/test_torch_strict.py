@@ -91,7 +91,7 @@ OPERATIONS = {
     "conv3d": lambda volume, **_: F.conv3d(volume, torch.ones(2, 2, 3, 3, 3, device="cuda")),
     "trilinear": lambda volume, **_: F.interpolate(volume, scale_factor=1.7, mode="trilinear"),
     "antialias": lambda image, **_: F.interpolate(image, (5, 5), mode="bilinear", antialias=True),
-    "batch_norm_cudnn": lambda batch, w, **_: F.batch_norm(batch, None, None, w, w, True),
+    "batch_norm_cudnn": lambda batch, w, **_: F.batch_norm(batch.half(), None, None, w, w, True),
     "vector_norm_3": lambda a, **_: torch.linalg.vector_norm(a, 3, dim=1),
     "cdist_of_products": lambda v, **_: torch.cdist(v.reshape(64, 64), v.reshape(64, 64)),
     "pdist": lambda a, **_: F.pdist(a),

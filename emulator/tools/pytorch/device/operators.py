@@ -217,7 +217,7 @@ class Operators:
         return Answer(self.products.compute(*given))
 
     def _on_cpu(self, plan: _Plan, request: Request) -> Any:
-        """What the CPU computes, which is listed before."""
+        """What the CPU computes, which is listed before it runs, unless a NaN decides how."""
         function, args, kwargs = request.function, request.args, request.kwargs
         why = unknown_kind(request.base)
         if function.namespace != "aten":
