@@ -69,6 +69,7 @@ OPERATIONS = {
     "pow_f64": lambda d, **_: d.abs().pow(1.7),
     "div_trunc_f64": lambda d, **_: torch.div(d, 3.0, rounding_mode="trunc"),
     "maximum_f64_nan": lambda d, **_: torch.maximum(d, d.t() * float("nan")),
+    "div_f64_nan": lambda d, **_: d.masked_fill(d > 0, float("nan")) / 3,
     "sqrt_f64_nan": lambda d, **_: d.sqrt(),
     "sum_f64": lambda d, **_: d.sum(),
     "softmax_f64": lambda d, **_: d.softmax(-1),

@@ -1,4 +1,4 @@
-"""Interpolation of images, and gradients of embeddings and maxima, as a GPU computes them.
+"""Interpolation of images, and gradients of embeddings and maxima in windows, as on a GPU.
 
 `kernels/interpolation.cu` holds the arithmetic of the first; the others are a matter of order.
 """
@@ -12,12 +12,11 @@ import numpy as np
 import torch
 
 from emulator.targets import Chip
-from emulator.tools.pytorch.device.family import Answer, Request, on_chip
+from emulator.tools.pytorch.device.family import FLOATS, Answer, Request, on_chip
 from emulator.tools.pytorch.device.kernel import find_kernel
 from emulator.tools.pytorch.device.pointwise import canonical
 
 _WHY = "PyTorch's kernel for it, in its order"
-_FLOATS = (torch.float32, torch.float16, torch.bfloat16)
 _THREADS = 128
 #: rows of indices that a block of the gradient of embeddings takes at a time, and the number of
 #: indices from which PyTorch sorts them, in no order that can be told
@@ -36,12 +35,14 @@ class Images:
 
     def __call__(self, request: Request) -> Answer | None:
         rule = _RULES.get(request.function)
-        if rule is None or request.args[0].dtype not in _FLOATS:
+        if rule is None or request.args[0].dtype not in FLOATS:
             return None
         if find_kernel(self.chip.target.name, "interpolation", "bilinear") is None:
             return None
         made = rule(self.chip, *request.args, **request.kwargs)
-        return None if made is None else Answer(made, _WHY, on_chip(self.chip, "recorded"))
+        # Recordings of sums show other sizes.
+        evidence = on_chip(self.chip, "rule" if request.function in _SUMS else "recorded")
+        return None if made is None else Answer(made, _WHY, evidence)
 
 
 def _scale(given: int, made: int, corners: bool, factor: float | None) -> np.float32:
@@ -137,3 +138,8 @@ _RULES = {
     _aten.embedding_dense_backward.default: _embedding_gradient,
     _aten.max_pool2d_with_indices_backward.default: _pooling_gradient,
 }
+#: operators whose order of additions depends on sizes
+_SUMS = (
+    _aten.embedding_dense_backward.default,
+    _aten.max_pool2d_with_indices_backward.default,
+)
