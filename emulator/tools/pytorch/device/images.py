@@ -52,6 +52,17 @@ def _scale(given: int, made: int, corners: bool, factor: float | None) -> np.flo
     return np.float32(1 / factor) if factor else np.float32(given) / np.float32(made)
 
 
+def _launched(
+    chip: Chip, kernel: str, tensors: Sequence[Any], made: Any, args: Sequence[Any]
+) -> Any:
+    """What a kernel writes into `made`, in the type of the first tensor."""
+    found = find_kernel(chip.target.name, "interpolation", kernel)
+    assert found is not None
+    wide = [x.float().contiguous() for x in tensors]
+    found.launch(-(-made.numel() // _THREADS), _THREADS, [*wide, made, *args])
+    return canonical(made.to(tensors[0].dtype))
+
+
 def _interpolated(kernel: str) -> Any:
     def rule(
         chip: Chip, image: Any, size: Sequence[int], corners: bool,
@@ -67,14 +78,8 @@ def _interpolated(kernel: str) -> Any:
         rows, columns = size
         scales = _scale(height, rows, corners, factor_y), _scale(width, columns, corners, factor_x)
         made = torch.empty(*image.shape[:2], *size)
-        found = find_kernel(chip.target.name, "interpolation", kernel)
-        assert found is not None
-        found.launch(
-            -(-made.numel() // _THREADS), _THREADS,
-            [image.float().contiguous(), made, count * channels, height, width, rows, columns,
-             *scales, int(corners)],
-        )  # fmt: skip
-        return canonical(made.to(image.dtype))
+        args = count * channels, height, width, rows, columns, *scales, int(corners)
+        return _launched(chip, kernel, [image], made, args)
 
     return rule
 
@@ -87,14 +92,9 @@ def _grid_sample(chip: Chip, image: Any, grid: Any, mode: int, padding: int, cor
     count, channels, height, width = image.shape
     rows, columns = grid.shape[1:3]
     made = torch.empty(count, channels, rows, columns)
-    found = find_kernel(chip.target.name, "interpolation", "grid_sample")
-    assert found is not None
-    found.launch(
-        -(-made.numel() // _THREADS), _THREADS,
-        [image.float().contiguous(), grid.float().contiguous(), made, made.numel(), channels,
-         height, width, rows, columns, mode, padding, int(corners)],
-    )  # fmt: skip
-    return canonical(made.to(image.dtype))
+    sizes = channels, height, width, rows, columns
+    args = made.numel(), *sizes, mode, padding, int(corners)
+    return _launched(chip, "grid_sample", [image, grid], made, args)
 
 
 def _embedding_gradient(
