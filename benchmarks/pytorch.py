@@ -2,9 +2,9 @@
 
     python benchmarks/pytorch.py [--elements N ...] [--repeat N] [OPERATOR ...]
 
-Both take turns. Times are of processors (of all threads; PyTorch's CPU operators run on one), the
-least of so many after one that is not counted: it compiles. A ratio is how many times longer the
-simulated H100 takes.
+Both take turns. Times are CPU time of all threads (PyTorch's CPU operators run on one), the least
+of N runs after one that compiles and is not counted. A ratio is how many times longer the simulated
+H100 takes.
 """
 
 from __future__ import annotations

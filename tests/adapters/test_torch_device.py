@@ -281,7 +281,7 @@ def test_evidence_of_arithmetic(gpu):
     for run, evidence in (
         (lambda: x.sub(x, alpha=1), "rule"), (lambda: x.sub(x, alpha=3), "recorded"),
         (lambda: x.div(x), "rule"), (lambda: x.div(x, rounding_mode="floor"), "recorded"),
-        (lambda: x.int().sub(x.int(), alpha=3), "rule"),
+        (lambda: x.int().sub(x.int(), alpha=3), "rule"), (lambda: x.double().div(3), "rule"),
         (lambda: x.mul(x.to(torch.complex64)), "none"),
     ):  # fmt: skip
         run()

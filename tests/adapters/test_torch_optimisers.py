@@ -124,6 +124,8 @@ def test_edges_of_images():
         none = torch.empty(0, dtype=torch.int64, device="cuda")
         functional.embedding(none, table).backward(torch.empty(0, 3, device="cuda"))
         assert not table.grad.any()
+        sums = [x for x in gpu.used if x.operation == "embedding_dense_backward"]
+        assert [x.evidence for x in sums] == ["rule"]
         for refused in (
             lambda: functional.interpolate(image.double(), size=(3, 3), mode="bilinear"),
             lambda: functional.interpolate(image.to(memory_format=torch.channels_last),

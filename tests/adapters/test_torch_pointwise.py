@@ -117,6 +117,13 @@ def test_many_elements_of_16_bits():
         assert torch.equal((a.view(700, 100).t() * 3).cpu(), (a * 3).cpu().view(700, 100).t())
 
 
+def test_conversions_to_e4m3_overflow_to_nan():
+    x = torch.tensor([448.0, 464, 464.03125, 1e6, torch.inf])
+    with simulated_gpu("H200"):
+        codes = torch.cat([x, -x]).cuda().to(torch.float8_e4m3fn).view(torch.uint8).cpu()
+    assert codes.tolist() == [0x7E, 0x7E, 0x7F, 0x7F, 0x7F, 0xFE, 0xFE, 0xFF, 0xFF, 0xFF]
+
+
 def test_evidence_is_of_the_recorded_chip():
     with simulated_gpu("A100") as gpu:
         torch.exp(torch.ones(3, device="cuda"))

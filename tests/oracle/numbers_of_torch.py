@@ -106,6 +106,7 @@ def with_tensors(type_):
         for name, call in _PAIRS.items():
             yield f"zero.{type_}.{place}.{name}", lambda f=call, z=z: f(x, z)
             yield f"zero.{type_}.{place}.r{name}", lambda f=call, z=z: f(z, x)
+    yield f"zero.{type_}.gsame.lerp", lambda: torch.lerp(x, y, others["gsame"])
     yield f"addcmul.{type_}", lambda: torch.addcmul(x, y, x, value=-0.37)
     yield f"addcmul1.{type_}", lambda: torch.addcmul(x, y, x)
     yield f"addcdiv1.{type_}", lambda: torch.addcdiv(x, y, x)

@@ -6,6 +6,7 @@ from functools import cache
 from typing import Any
 
 from emulator.matrices.library.recorded import Evidence
+from emulator.tools.pytorch.composites import tensors_in
 
 MOVES = "moves values"
 #: why -> operators of aten, without the "_" of those that work in place
@@ -60,3 +61,10 @@ def why_exact(name: str, tensors: list[Any], options: Any) -> tuple[str, Evidenc
         if base in ROUNDED.split() and plain and not is_complex:
             return "rounds each result once", "rule"
     return "the GPU has an order or a function of its own", "none"
+
+
+def why_of_doubles(made: Any, known: tuple[str, Evidence]) -> tuple[str, Evidence]:
+    """Why a result has a GPU's bits, of an operator on f64 that rounds once, and the evidence."""
+    if any(x.is_floating_point() and x.isnan().any() for x in tensors_in(made)):
+        return "the code of a NaN of f64 is not known", "none"
+    return known

@@ -32,7 +32,7 @@ def fma(a: Any, b: Any, c: Any) -> Any:
 
 
 def _fused(a: Any, b: Any, c: Any) -> Any:
-    """Of arrays, the product is exact in f64, and the sum nearly so."""
+    """The same at once: of arrays, the product is exact in f64, and the sum nearly so."""
     if hasattr(a, "fma"):
         return a.fma(b, c)
     product = np.multiply(a, b, dtype=np.float64)
@@ -87,8 +87,8 @@ def from_rows(values: Array, shape: torch.Size, axis: int) -> torch.Tensor:
 def some_rows_at_a_time(
     x: torch.Tensor, count: int, compute: Callable[[torch.Tensor], tuple[torch.Tensor, ...]]
 ) -> tuple[torch.Tensor, ...]:
-    """What `compute` makes of the rows of `count` elements of a contiguous tensor, which is one of
-    each row or as long as it; so many at a time as stay in the cache."""
+    """Computes on the rows of `count` elements of a contiguous tensor, as many at a time as stay in
+    the cache. The tensors that `compute` returns have one row, or one element, for each of its."""
     rows = x.reshape(-1, count)
     together = max(_TOGETHER // count, 1)
     made = [compute(rows[i : i + together]) for i in range(0, len(rows), together)]

@@ -1,7 +1,7 @@
 """``scaled_dot_product_attention`` on the simulated device: which kernel runs, and its result.
 
-PyTorch tries cuDNN's kernel first on chips of 9.x and 10.x, then FlashAttention-2, the efficient
-one, and products with a softmax in between. The others' order was the same on an H200.
+PyTorch tries the kernels that `_TRIED` has for the chip, and else computes products with a softmax
+in between. The sums of each kernel have the order that an H200 showed.
 """
 
 from __future__ import annotations
@@ -24,16 +24,22 @@ from emulator.tools.pytorch.device.attention import (
     attend_backward,
     has_gradient,
 )
+from emulator.tools.pytorch.device.family import COMPUTED, on_chip
 from emulator.tools.pytorch.device.memory import Heap
 from emulator.tools.pytorch.mode import Products
 from emulator.tools.pytorch.unknown import unknown_kind
 
 _NAME = "scaled_dot_product_attention"
-_ORDER = "computed as on the GPU"
 _HALF = (torch.float16, torch.bfloat16)
-#: sizes up to which cuDNN's kernels were recorded, as what picks them is not known: queries or
-#: keys, and the width of a head; of one query, and of more
-_RECORDED = (200, 128), (512, 128)
+#: major number of the compute capability -> the kernels that PyTorch tries, in this order. Chips
+#: before 8.0 have others, which are not modelled.
+_TRIED = {
+    8: (FLASH, EFFICIENT), 9: (CUDNN, FLASH, EFFICIENT), 10: (CUDNN, FLASH, EFFICIENT),
+    11: (FLASH, EFFICIENT), 12: (FLASH, EFFICIENT),
+}  # fmt: skip
+#: how many queries or keys cuDNN's kernels were recorded with, for one query and for more, and the
+#: widest heads: what picks these kernels is not known
+_LONGEST_OF_ONE, _LONGEST, _WIDEST = 200, 512, 128
 _plain = (torch.Tensor, torch.nn.Parameter)
 _aten = torch.ops.aten
 
@@ -76,8 +82,8 @@ class Attention:
     def _form(self, asked: _Asked) -> int | None:
         """The kernel that a GPU runs and that is modelled; None for any other."""
         tensors = asked[:3]
-        number, (queries, width) = self.chip.target.number, asked.q.shape[-2:]
-        if number < 80 or _get_current_dispatch_mode() is not None:
+        tried, (queries, width) = _TRIED.get(self.chip.target.number // 10), asked.q.shape[-2:]
+        if tried is None or _get_current_dispatch_mode() is not None:
             return None
         if any(type(x) not in _plain or x.dim() != 4 or not x.numel() for x in tensors):
             return None
@@ -88,9 +94,9 @@ class Attention:
         cuda, half = torch.backends.cuda, asked.q.dtype in _HALF
         square = not asked.causal or queries == asked.k.shape[-2]
         if half and width % 8 == 0:
-            if number // 10 in (9, 10) and cuda.cudnn_sdp_enabled():
-                longest, limits = max(queries, asked.k.shape[-2]), _RECORDED[queries > 1]
-                seen = longest <= limits[0] and width <= limits[1]
+            if CUDNN in tried and cuda.cudnn_sdp_enabled():
+                longest = _LONGEST if queries > 1 else _LONGEST_OF_ONE
+                seen = max(queries, asked.k.shape[-2]) <= longest and width <= _WIDEST
                 return CUDNN if seen and square and self.chip.name == RECORDED_ON else None
             if cuda.flash_sdp_enabled() and width <= 256 and square:
                 return FLASH
@@ -101,12 +107,12 @@ class Attention:
 
     @property
     def _evidence(self) -> Evidence:
-        return "rule" if self.chip.name == RECORDED_ON else "modelled"
+        return on_chip(self.chip, "rule")
 
     def forward(self, form: int, asked: _Asked) -> tuple[Any, Attended]:
         """The result on the device, which lies as the kernel leaves it, and what was computed."""
         why = f"the {_WORDS[form]} kernel, in its order"
-        self.products.note_unknown(_NAME, list(asked[:3]), why, self._evidence, _ORDER)
+        self.products.note_unknown(_NAME, list(asked[:3]), why, self._evidence, COMPUTED)
         q, k, v = (self.heap.on_cpu(x) for x in asked[:3])
         made = attend(self.chip, form, q, k, v, asked.causal, asked.scale)
         if form == EFFICIENT:
@@ -120,7 +126,7 @@ class Attention:
         tensors, name = list(asked[:3]), f"{_NAME}_backward"
         if has_gradient(form, asked.q, asked.k):
             why = f"the {_WORDS[form]} kernel, of one block"
-            self.products.note_unknown(name, tensors, why, self._evidence, _ORDER)
+            self.products.note_unknown(name, tensors, why, self._evidence, COMPUTED)
             q, k, v, g = (self.heap.on_cpu(x) for x in (*tensors, given))
             found = attend_backward(
                 self.chip, form, q, k, v, made, g, asked.causal, asked.scale

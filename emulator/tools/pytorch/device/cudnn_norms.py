@@ -28,6 +28,7 @@ def moments(target: Target, values: Array, eps: float) -> tuple[Array, Array, Ar
 
 
 def normalised(values: Array, mean: Array, scale: Array, weight: Array, bias: Array) -> Array:
+    """The normalised values, ``(channels, elements)``."""
     factor = scale * weight
     return fma(values, factor[:, None], (bias - mean * factor)[:, None])
 
@@ -81,6 +82,7 @@ def _of_block(sums: Array) -> Array:
 
 
 def _by_neighbours(sums: Array) -> Array:
+    """The sum over the threads, of neighbours first."""
     while sums.shape[1] > 1:
         sums = sums[:, ::2] + sums[:, 1::2]
     return sums[:, 0]

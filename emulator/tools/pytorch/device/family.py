@@ -12,6 +12,8 @@ from emulator.matrices.library.recorded import RECORDED_ON, Evidence
 from emulator.targets import Chip
 from emulator.tools.pytorch.composites import name_of, tensors_in
 
+#: floating-point types that have kernels of a GPU here
+FLOATS = (torch.float32, torch.float16, torch.bfloat16)
 #: the order of what a family computes
 COMPUTED = "computed as on the GPU"
 

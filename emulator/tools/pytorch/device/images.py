@@ -1,4 +1,4 @@
-"""Interpolation of images, and gradients of embeddings and maxima, as a GPU computes them.
+"""Interpolation of images, and gradients of embeddings and maxima in windows, as on a GPU.
 
 `kernels/interpolation.cu` holds the arithmetic of the first; the others are a matter of order.
 """
@@ -12,12 +12,11 @@ import numpy as np
 import torch
 
 from emulator.targets import Chip
-from emulator.tools.pytorch.device.family import Answer, Request, on_chip
+from emulator.tools.pytorch.device.family import FLOATS, Answer, Request, on_chip
 from emulator.tools.pytorch.device.kernel import find_kernel
 from emulator.tools.pytorch.device.pointwise import canonical
 
 _WHY = "PyTorch's kernel for it, in its order"
-_FLOATS = (torch.float32, torch.float16, torch.bfloat16)
 _THREADS = 128
 #: rows of indices that a block of the gradient of embeddings takes at a time, and the number of
 #: indices from which PyTorch sorts them, in no order that can be told
@@ -36,12 +35,14 @@ class Images:
 
     def __call__(self, request: Request) -> Answer | None:
         rule = _RULES.get(request.function)
-        if rule is None or request.args[0].dtype not in _FLOATS:
+        if rule is None or request.args[0].dtype not in FLOATS:
             return None
         if find_kernel(self.chip.target.name, "interpolation", "bilinear") is None:
             return None
         made = rule(self.chip, *request.args, **request.kwargs)
-        return None if made is None else Answer(made, _WHY, on_chip(self.chip, "recorded"))
+        # Recordings of sums show other sizes.
+        evidence = on_chip(self.chip, "rule" if request.function in _SUMS else "recorded")
+        return None if made is None else Answer(made, _WHY, evidence)
 
 
 def _scale(given: int, made: int, corners: bool, factor: float | None) -> np.float32:
@@ -49,6 +50,17 @@ def _scale(given: int, made: int, corners: bool, factor: float | None) -> np.flo
     if corners:
         return np.float32(given - 1) / np.float32(made - 1) if made > 1 else np.float32(0)
     return np.float32(1 / factor) if factor else np.float32(given) / np.float32(made)
+
+
+def _launched(
+    chip: Chip, kernel: str, tensors: Sequence[Any], made: Any, args: Sequence[Any]
+) -> Any:
+    """What a kernel writes into `made`, in the type of the first tensor."""
+    found = find_kernel(chip.target.name, "interpolation", kernel)
+    assert found is not None
+    wide = [x.float().contiguous() for x in tensors]
+    found.launch(-(-made.numel() // _THREADS), _THREADS, [*wide, made, *args])
+    return canonical(made.to(tensors[0].dtype))
 
 
 def _interpolated(kernel: str) -> Any:
@@ -66,14 +78,8 @@ def _interpolated(kernel: str) -> Any:
         rows, columns = size
         scales = _scale(height, rows, corners, factor_y), _scale(width, columns, corners, factor_x)
         made = torch.empty(*image.shape[:2], *size)
-        found = find_kernel(chip.target.name, "interpolation", kernel)
-        assert found is not None
-        found.launch(
-            -(-made.numel() // _THREADS), _THREADS,
-            [image.float().contiguous(), made, count * channels, height, width, rows, columns,
-             *scales, int(corners)],
-        )  # fmt: skip
-        return canonical(made.to(image.dtype))
+        args = count * channels, height, width, rows, columns, *scales, int(corners)
+        return _launched(chip, kernel, [image], made, args)
 
     return rule
 
@@ -86,14 +92,9 @@ def _grid_sample(chip: Chip, image: Any, grid: Any, mode: int, padding: int, cor
     count, channels, height, width = image.shape
     rows, columns = grid.shape[1:3]
     made = torch.empty(count, channels, rows, columns)
-    found = find_kernel(chip.target.name, "interpolation", "grid_sample")
-    assert found is not None
-    found.launch(
-        -(-made.numel() // _THREADS), _THREADS,
-        [image.float().contiguous(), grid.float().contiguous(), made, made.numel(), channels,
-         height, width, rows, columns, mode, padding, int(corners)],
-    )  # fmt: skip
-    return canonical(made.to(image.dtype))
+    sizes = channels, height, width, rows, columns
+    args = made.numel(), *sizes, mode, padding, int(corners)
+    return _launched(chip, "grid_sample", [image, grid], made, args)
 
 
 def _embedding_gradient(
@@ -137,3 +138,8 @@ _RULES = {
     _aten.embedding_dense_backward.default: _embedding_gradient,
     _aten.max_pool2d_with_indices_backward.default: _pooling_gradient,
 }
+#: operators whose order of additions depends on sizes
+_SUMS = (
+    _aten.embedding_dense_backward.default,
+    _aten.max_pool2d_with_indices_backward.default,
+)

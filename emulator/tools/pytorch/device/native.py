@@ -32,10 +32,10 @@ class Takes(Protocol):
 
 
 def take_turns(steps: Takes, state: State, values: Array, vector: int = 1) -> None:
-    """Takes the elements of each row of `values` into the ``(rows, n)`` numbers of a state: of each
-    row every accumulator takes a vector in turn, element by element, until there are no more."""
+    """Takes the rows of `values` into a state of ``(rows, n)`` numbers. The n accumulators of a row
+    take its vectors in turn, element by element, until there are no more."""
     rows, threads = state[0].shape
-    # A vector is whole: who has part of one takes its elements before.
+    # Callers take the elements of an incomplete vector themselves.
     assert values.shape[1] % vector == 0
     native = None
     if threads % _LANES == 0 and values.strides[1] == values.itemsize and find_spec("llvmlite"):
@@ -75,7 +75,7 @@ def on_rows(expression: Expression, *operands: Any) -> Array:
 
 
 def _over(native: Any, words: Sequence[int], rows: int, work: int) -> None:
-    """Calls a function for all rows, in threads if it is worth it."""
+    """Calls a function for all rows, in threads where that is faster."""
 
     def piece(first: int, last: int) -> int:
         return int(native(*words, first, last))

@@ -53,7 +53,7 @@ class _Moments(Welford):
 
 
 def in_turns(steps: Steps, rows: Array, threads: int, vector: int) -> State:
-    """The states of the threads of each row, each of which takes every so-manieth vector."""
+    """The states of the threads of each row, each of which takes every `threads`-th vector."""
     state = steps.start((len(rows), threads))
     take_turns(steps, state, rows, vector)
     return state

@@ -13,8 +13,9 @@ from typing import Any, NamedTuple
 
 import torch
 
+from emulator.matrices.library.recorded import Evidence
 from emulator.targets import Chip
-from emulator.tools.pytorch.composites import name_of, tensors_in
+from emulator.tools.pytorch.composites import name_of
 from emulator.tools.pytorch.device.attending import Attention
 from emulator.tools.pytorch.device.family import Answer, Family, Request, call_on_cpu
 from emulator.tools.pytorch.device.generator import of_device
@@ -26,7 +27,7 @@ from emulator.tools.pytorch.device.ordered import Ordered
 from emulator.tools.pytorch.device.pointwise import Pointwise, copied
 from emulator.tools.pytorch.device.random import Random
 from emulator.tools.pytorch.device.ranges import Ranges
-from emulator.tools.pytorch.exact import MOVES, why_exact
+from emulator.tools.pytorch.exact import MOVES, why_exact, why_of_doubles
 from emulator.tools.pytorch.mode import COMPUTED, Products
 from emulator.tools.pytorch.unknown import unknown_kind
 
@@ -217,18 +218,18 @@ class Operators:
         return Answer(self.products.compute(*given))
 
     def _on_cpu(self, plan: _Plan, request: Request) -> Any:
-        """What the CPU computes, which is listed before."""
+        """What the CPU computes, which is listed before it runs, unless a NaN decides how."""
         function, args, kwargs = request.function, request.args, request.kwargs
         why = unknown_kind(request.base)
         if function.namespace != "aten":
             why = f"what operators of {function.namespace} compute is not known"
-        known = (why,) if why else why_exact(request.name, request.tensors, kwargs)
+        known: tuple[str, Evidence] = (why, "none")
+        if not why:
+            known = why_exact(request.name, request.tensors, kwargs)
         doubtful = known[0] != MOVES and any(x.dtype == torch.float64 for x in request.tensors)
-        if known[1:] == ("rule",) and doubtful:
+        if known[1] == "rule" and doubtful:
             made = call_on_cpu(function, args, kwargs)
-            if any(x.is_floating_point() and x.isnan().any() for x in tensors_in(made)):
-                known = ("the code of a NaN of f64 is not known",)
-            self.products.note_unknown(request.name, request.tensors, *known)
+            self.products.note_unknown(request.name, request.tensors, *why_of_doubles(made, known))
             return made
         self.products.note_unknown(request.name, request.tensors, *known)
         with ExitStack() as stack:

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from emulator.targets import Chip
-from emulator.tools.pytorch.device.family import Answer, Request, on_chip
+from emulator.tools.pytorch.device.family import FLOATS, Answer, Request, on_chip
 from emulator.tools.pytorch.device.kernel import find_kernel
 from emulator.tools.pytorch.device.native import take_turns
 from emulator.tools.pytorch.device.pointwise import canonical
@@ -24,7 +24,6 @@ from emulator.tools.pytorch.device.softmax import in_turns, sums_of_block
 _WHY = "PyTorch's kernels over lists, in their order"
 #: operators on lists that PyTorch would split before it asks for the device
 WHOLE = ("_foreach_div", "_foreach_div_", "_foreach_norm")
-_FLOATS = (torch.float32, torch.float16, torch.bfloat16)
 _THREADS = 128
 #: the place of the gradient among the tensors of a kernel, which does not change it
 _GRADIENT = 1
@@ -46,7 +45,7 @@ class Optimisers:
             return None
         given = request.given
         tensors = [x for y in given.values() if isinstance(y, list) for x in y]
-        if any(isinstance(x, torch.Tensor) and x.dtype not in _FLOATS for x in tensors):
+        if any(isinstance(x, torch.Tensor) and x.dtype not in FLOATS for x in tensors):
             return None
         if given.get("grad_scale") is not None or given.get("found_inf") is not None:
             return None

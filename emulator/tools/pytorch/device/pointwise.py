@@ -19,7 +19,7 @@ from emulator.machine.module import Kernel
 from emulator.targets import Chip
 from emulator.tools.pytorch.device.family import Answer, Request, call_on_cpu, on_chip
 from emulator.tools.pytorch.device.kernel import compute_alone, find_kernel, launch
-from emulator.tools.pytorch.exact import why_exact
+from emulator.tools.pytorch.exact import why_exact, why_of_doubles
 from emulator.tools.pytorch.operations import ON_CPU
 
 _THREADS, _WARP = 128, 32
@@ -56,7 +56,7 @@ OPERANDS = {row.partition("(")[0]: row.partition("(")[2].rstrip(")") for row in 
 #: what the evidence rests on
 WHY = "PyTorch's arithmetic, in its order"
 #: kernels that no recording covers
-_UNRECORDED = ("minimum", "fmax")
+_UNRECORDED = ("minimum", "fmax", "rsub", "reciprocal")
 #: kernels that round once, as the CPU does: only the codes of NaN differ
 _EXACT = ("add", "sub", "rsub", "mul", "div", "reciprocal")
 #: operators whose numbers stay as they are; others round them to the type of the tensors
@@ -224,7 +224,8 @@ class Pointwise:
         name = "mul_" if request.name.endswith("_") else "mul"
         options = {key: x for key, x in request.kwargs.items() if key == "out"}
         made = getattr(torch.ops.aten, name)(request.args[0], inverse, **options)
-        return Answer(made, WHY, on_chip(self.chip, "recorded"))
+        known = why_of_doubles(made, (WHY, on_chip(self.chip, "rule")))
+        return Answer(made, *known, order=ON_CPU)
 
 
 def _first(made: Any) -> Any:

@@ -7,10 +7,9 @@ import torch
 
 from emulator.targets import Chip
 from emulator.tools.pytorch.device.arithmetic import fma
-from emulator.tools.pytorch.device.family import Answer, Request, call_on_cpu, on_chip
+from emulator.tools.pytorch.device.family import FLOATS, Answer, Request, call_on_cpu, on_chip
 
 _WHY = "PyTorch's kernel for it"
-_FLOATS = (torch.float32, torch.float16, torch.bfloat16)
 
 
 class Ranges:
@@ -21,7 +20,7 @@ class Ranges:
 
     def __call__(self, request: Request) -> Answer | None:
         out = request.kwargs.get("out")
-        if request.base != "arange" or out is None or out.dtype not in _FLOATS:
+        if request.base != "arange" or out is None or out.dtype not in FLOATS:
             return None
         made = call_on_cpu(request.function, request.args, request.kwargs)
         given = request.given

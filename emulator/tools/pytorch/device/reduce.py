@@ -214,14 +214,14 @@ def take(steps: Steps, state: State, values: Array, first: int = 0, step: int = 
 
 
 def _by_elements(steps: Steps, values: Array, threads: Threads, lists: int) -> State:
-    """Each thread takes every so-manieth element, with its accumulators in turn."""
+    """Each thread takes every n-th element of n threads, with its accumulators in turn."""
     state = steps.start((values.shape[0], lists * threads.total))
     take_turns(steps, state, values)
     return _join_lists(steps, tuple(x.reshape(-1, lists, threads.total) for x in state), 1)
 
 
 def _by_vectors(steps: Steps, values: Array, threads: Threads, shift: int) -> State:
-    """Each thread takes every so-manieth vector; the first threads what is before and behind."""
+    """Each of n threads takes every n-th vector; the first ones take what is before and behind."""
     length = threads.vector
     state = steps.start((values.shape[0], threads.total * length))
     if shift:

@@ -99,7 +99,7 @@ def sums_of_block(values: Array) -> Array:
 
 
 def in_turns(values: Array, threads: int, vector: int = 1, held: Array | None = None) -> Array:
-    """What each thread adds up; it takes every so-manieth vector of a row."""
+    """What each thread adds up; it takes every `threads`-th vector of a row."""
     if held is None:
         held = np.zeros((len(values), threads), np.float32)
     take_turns(Sum(), (held,), values, vector)
