@@ -23,7 +23,7 @@ LAYERED, CUBEMAP = 1, 4
 LINEAR, UNIT_VALUES, IS_SRGB, BORDER, UNIT, ANISOTROPY, BETWEEN, BIAS, MOST, SEAMLESS = (
     3, 4, 5, 6, 10, 11, 12, 13, 15, 17,
 )  # fmt: skip
-ONE = 0x3F800000
+ONE, INFINITY = 0x3F800000, 0x7F800000
 READ = """.version 9.0
 .target sm_90
 .address_size 64
@@ -169,7 +169,7 @@ def test_a_texture_reads_the_levels_of_a_mipmapped_array() -> None:
     for number, size in enumerate((8, 2, 1)):
         level = made("cudaGetMipmappedArrayLevel", array, number)
         fill(level, np.full(size, 10.0 * number, np.float32))
-    all_levels = {UNIT: 1, MOST: int(np.float32(9).view(np.uint32))}
+    all_levels = {UNIT: 1, MOST: INFINITY}
     handle = texture(array, all_levels, kind=1)
     assert [fetched("level.2d", handle, 0.5, 0.5, level=k)[0] for k in (0, 1, 2, 3)] == [
         0,
