@@ -241,6 +241,7 @@ def test_the_driver_describes_arrays_and_the_levels_of_mipmaps() -> None:
         ("cudaMalloc3DArray", (channels(8, 1, UNSIGNED), 4, 4, 12, CUBEMAP), 1),
         ("cudaMalloc3DArray", (channels(8, 1, UNSIGNED), 4, 4, 0, CUBEMAP), 1),
         ("cudaMalloc3DArray", (channels(8, 1, UNSIGNED), 4, 2, 6, CUBEMAP), 1),
+        ("cudaMalloc3DArray", (channels(8, 1, UNSIGNED), 4, 0, 0, LAYERED), 1),
     ],
 )
 def test_what_is_no_array_is_an_error(name: str, given: Any, code: int) -> None:

@@ -41,8 +41,10 @@ class Shape:
     def __post_init__(self) -> None:
         cubes, rest = divmod(self.depth, FACES)
         several = cubes > 1 and not self.is_layered
-        no_cube = not cubes or rest or several or self.width != self.height
+        no_cube = rest or several or self.width != self.height
         if not self.width or self.channels not in (1, 2, 4) or (self.is_cube and no_cube):
+            raise CudaError(INVALID_VALUE)
+        if self.has_planes and not self.depth:
             raise CudaError(INVALID_VALUE)
         if self.format not in FORMATS:
             raise CudaError(NOT_SUPPORTED)

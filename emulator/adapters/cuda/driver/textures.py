@@ -59,10 +59,10 @@ class Resource:
         rows = np.lib.stride_tricks.as_strided(held, (count, row), (self.pitch, 1))
         last = (self.shape.channels,) if self.shape.channels > 1 else ()
         codes = np.ascontiguousarray(rows).view(FORMATS[self.shape.format])
-        layers, *plane = self.shape.axes
+        axes = self.shape.axes
         if self.shape.is_cube and self.shape.is_layered:
-            return codes.reshape(-1, FACES, *plane, *last)
-        return codes.reshape(layers, *plane, *last)
+            axes = -1, FACES, *axes[1:]
+        return codes.reshape(*axes, *last)
 
 
 def resource_at(what: int) -> Resource:
