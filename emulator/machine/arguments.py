@@ -15,7 +15,7 @@ from dtypes import Array
 from emulator.errors import OperandError, hint, listing, quoted, shown
 from emulator.memory.allocation import Allocation, fits
 from emulator.memory.arena import Arena, bytes_view
-from emulator.memory.surface import SURFACE_HANDLE, Surface
+from emulator.memory.surface import Surface
 from emulator.memory.tensor_map import TensorMap
 from emulator.memory.tensor_map_bits import BYTES as BYTES_OF_A_MAP
 from emulator.memory.texture import Texture
@@ -110,8 +110,8 @@ def place_arguments(
     placed.parameters = bytes(raw)
 
 
-#: the handle of the first texture of a launch: an address that leads nowhere
-_FIRST_HANDLE = 0x7E00_0000_0000
+#: the first handles of a launch, of textures and of surfaces: addresses that lead nowhere
+_TEXTURES, _SURFACES = 0x7E00_0000_0000, 0x7E80_0000_0000
 
 
 def _handle(
@@ -124,8 +124,7 @@ def _handle(
             f"parameter {label} is .{parameter.type} of {parameter.bytes} bytes; a "
             f"{type(given).__name__} is passed as a handle of 8"
         )
-    is_texture = isinstance(given, Texture)
-    handle = (_FIRST_HANDLE if is_texture else SURFACE_HANDLE) + parameter.offset
+    handle = (_TEXTURES if isinstance(given, Texture) else _SURFACES) + parameter.offset
     _name(arena, handle, given, addresses)
     return handle
 

@@ -443,8 +443,8 @@ class Kernel:
 
         `grid` counts thread blocks, `block` threads, each along x, y, z. `args` has one entry for
         each parameter, or names them: an array (NumPy, ml_dtypes, CPU tensor), whose address is
-        passed; a number, which takes the parameter's type; a `TensorMap` or `Texture`; or bytes of
-        its size.
+        passed; a number, which takes the parameter's type; a `TensorMap`, `Texture` or
+        `Surface`; or bytes of its size.
 
         Raises OperandError for arguments that do not fit, UnsupportedError for a kernel with
         `problems`, KernelError where the kernel cannot go on. Then no array has changed, and

@@ -323,12 +323,12 @@ class Arena:
         out = Arena()
         out._allocations, out._addresses = self._allocations[:], self._addresses[:]
         out.used, out._next = self.used, self._next
-        out.textures, out.surfaces = Made(self.textures.makers), dict(self.surfaces)
         return out
 
     def copy(self) -> Arena:
         """The same allocations with bytes of their own."""
         out = self.branch()
+        out.textures, out.surfaces = self.textures, self.surfaces
         out._allocations = []
         for given in self._allocations:
             room = Room(zeros_at(given.address, given.size), given.address % WORD, given.start)

@@ -19,13 +19,11 @@ from numpy.typing import NDArray
 
 from dtypes import Array
 from emulator.arith.texels import FORMATS, TexelFormat
-from emulator.errors import OperandError, listing, shown
+from emulator.memory.texture_arrays import axes_of
 
 Integers = NDArray[np.int64]
 #: what an access out of range does
 Mode = Literal["trap", "clamp", "zero"]
-#: the first handle of a surface in a launch: an address that leads nowhere
-SURFACE_HANDLE = 0x7E80_0000_0000
 #: bits of a layer's number
 _LAYER_BITS = 16
 
@@ -157,19 +155,7 @@ class Surface:
     def __init__(
         self, array: Any, *, channels: Literal[1, 2, 4] = 1, layered: bool = False
     ) -> None:
-        if not isinstance(array, np.ndarray) or str(array.dtype) not in FORMATS:
-            got = array.dtype if isinstance(array, np.ndarray) else type(array).__name__
-            raise OperandError(f"a Surface takes a NumPy array of {listing(FORMATS)}; got {got}")
-        if channels not in (1, 2, 4):
-            raise OperandError(f"a texel has 1, 2 or 4 channels; got {shown(channels)}")
-        axes = array.shape if channels == 1 else array.shape[:-1]
-        rank, wrong_channels = len(axes) - layered, channels > 1 and array.shape[-1:] != (channels,)
-        if 0 in array.shape or rank not in ((1, 2) if layered else (1, 2, 3)) or wrong_channels:
-            what = "layers, then one or two axes" if layered else "one to three axes"
-            last = f", then {channels} channels" if channels > 1 else ""
-            raise OperandError(
-                f"a Surface has {what}{last}, none empty; the array is {array.shape}"
-            )
+        axes = axes_of(array, "Surface", channels, layered)
         self.array: Array = array
         self.texels = Texels(str(array.dtype), channels, axes, bool(layered))
 

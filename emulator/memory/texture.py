@@ -137,7 +137,7 @@ class Texture:
         self._check(border)
         bias = min(max(level_bias, -_MOST_BIAS), _MOST_BIAS)
         self._bias, last = int(bias * texels.ONE), (len(self._levels) - 1) * texels.ONE
-        low, high = (min(max(int(x * texels.ONE), 0), last) for x in level_clamp)
+        low, high = (int(min(max(0, x * texels.ONE), last)) for x in level_clamp)
         self._clamp = low, max(low, high)
         codes = [texels.border_code(self._format, x, unit_values) for x in border]
         self._border = np.array(codes[:channels], held.dtype)

@@ -32,8 +32,6 @@ from emulator.ptx.program import (
     Vector,
 )
 
-#: registers that hold a coordinate of a surface
-_COORDINATES = ("b32", "u32", "s32")
 #: state spaces of handles
 _HANDLES = ("texture", "surface", "sampler")
 _MASK = (1 << 64) - 1
@@ -51,7 +49,7 @@ _CONSTANTS_IN_WORDS: dict[Constants, str] = {
 }  # fmt: skip
 
 
-#: registers of the coordinates and offsets of textures
+#: registers of coordinates and offsets that are integers
 _INTEGERS = ("b32", "u32", "s32")
 
 
@@ -555,7 +553,7 @@ class Binder:
         out = tuple(Vector(tuple(map(self._coordinate, items))) for items in sets)
         for item, bound in zip(sum(sets, ()), sum((x.items for x in out), ()), strict=True):
             if operand.space == "surface" and isinstance(bound, Register):
-                self._check_type(replace(operand, types=_COORDINATES), bound, item)
+                self._check_type(replace(operand, types=_INTEGERS), bound, item)
         return out
 
     def _texture_coordinates(self, operand: Operand, given: tree.Address) -> tuple[Bound, ...]:

@@ -12,6 +12,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 from dtypes import Array
+from emulator.arith.scalar.bits import HANDLE_BITS
 from emulator.errors import EmulatorError, OperandError, UnsupportedError, listing
 from emulator.isa.instruction import Instruction, effects_of
 from emulator.isa.signature import Signature
@@ -182,13 +183,16 @@ class BoundModule:
 
     @cached_property
     def references(self) -> dict[str, tuple[str, int]]:
-        """Types and handles of .texref, .samplerref and .surfref: addresses of no variable."""
+        """Types and handles of .texref, .samplerref and .surfref: addresses of no variable, with
+        the bit of the type."""
         named = {
             v.name.text: v.type for v in self.parsed.variables
             if v.type in OPAQUE and v.linkage != "extern"
         }  # fmt: skip
-        handles = range(self._last, self._last + _HANDLE_BYTES * len(named), _HANDLE_BYTES)
-        return dict(zip(named, zip(named.values(), handles, strict=True), strict=True))
+        return {
+            name: (type_, self._last + _HANDLE_BYTES * i | 1 << HANDLE_BITS[type_])
+            for i, (name, type_) in enumerate(named.items())
+        }
 
     @property
     def variable_sizes(self) -> list[int]:

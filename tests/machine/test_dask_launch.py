@@ -7,7 +7,7 @@ import time
 import numpy as np
 import pytest
 
-from emulator import EmulatorError, Memory, Module, UnsupportedError
+from emulator import EmulatorError, Memory, Module, Surface, Texture, UnsupportedError
 from emulator.machine import dask_launch
 from emulator.machine.report import KernelError
 
@@ -104,6 +104,19 @@ def test_variables_are_where_a_memory_has_them(here):
     modules[1]["k"].launch(32, 32, [x, y, N, 1.0], memory=memory, dask=here)
     assert [int(x.variable("last").view("u4")[0]) for x in modules] == [0, N]
     assert (memory.view(y, 4 * N).view("f4") == np.arange(N)).all()
+
+
+def test_textures_and_surfaces_reach_the_workers(here):
+    text = KERNEL.replace(".f32 a)", ".f32 a, .param .u64 t, .param .u64 s)").format(
+        """ld.param.u64 %rd6, [t]; ld.param.u64 %rd7, [s];
+        tex.1d.v4.f32.f32 {%f5, %f6, %f7, %f8}, [%rd6, {%f3}];
+        shl.b32 %r6, %r5, 2; sust.b.1d.b32.trap [%rd7, %r6], %f5;"""
+    )
+    x, y, texels, out = (np.full(N, k, np.float32) for k in range(4))
+    texels += np.arange(N)
+    given = [x, y, N, np.float32(1), Texture(texels), Surface(out)]
+    Module(text)["k"].launch(32, 32, given, dask=here)
+    assert (out == texels).all()
 
 
 def test_clusters_stay_together(here):

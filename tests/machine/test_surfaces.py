@@ -243,6 +243,31 @@ def test_variables_name_what_is_bound_to_them(engine: str) -> None:
 
 
 @pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize(("name", "kind"), [("tx", "texref"), ("sf", "surfref")])
+def test_istypep_knows_the_handles_of_variables(name: str, kind: str, engine: str) -> None:
+    """ptxas of CUDA 13.0 gives them bits 61 and 63."""
+    kinds = ("texref", "samplerref", "surfref")
+    body = "".join(
+        f"istypep.{x} %p, %d2; selp.u32 %r1, 1, 0, %p; st.global.u32 [%d1+{4 * i}], %r1;"
+        for i, x in enumerate(kinds)
+    )
+    module, out = Module(f"""
+.version 8.0
+.target sm_90
+.address_size 64
+.global .texref tx; .global .surfref sf;
+.visible .entry k(.param .u64 out)
+{{
+    .reg .b64 %d<3>; .reg .b32 %r<2>; .reg .pred %p;
+    ld.param.u64 %d1, [out]; mov.u64 %d2, {name}; {body}
+    ret;
+}}
+"""), np.zeros(3, np.uint32)  # fmt: skip
+    module["k"].launch(1, 1, [out], engine=engine)
+    assert out.tolist() == [x == kind for x in kinds]
+
+
+@pytest.mark.parametrize("engine", ENGINES)
 def test_a_sampler_beside_a_texture_is_refused(engine: str) -> None:
     module, out = Module(BOUND.replace("[tx, {", "[tx, sm, {", 1)), np.zeros(4, np.float32)
     assert not module.problems

@@ -201,7 +201,8 @@ def _driver_texture(raw: bytes) -> bytes:
     mode, srgb, border, unit = words[4], words[5], words[6:10], words[10]
     anisotropy, *mipmaps = words[11:16]
     flags = textures.READ_AS_INTEGER * (mode == 0) | textures.UNIT_COORDINATES * bool(unit)
-    flags |= textures.SRGB * bool(srgb) | 0x20 * bool(words[16]) | 0x40 * bool(words[17])
+    flags |= textures.SRGB * bool(srgb) | textures.NOT_TRILINEAR * bool(words[16])
+    flags |= textures.SEAMLESS * bool(words[17])
     packed = struct.pack("<4I2I4I4I", *words[:4], flags, anisotropy, *mipmaps, *border)
     return packed.ljust(textures.TEXTURE_BYTES, b"\0")
 

@@ -236,17 +236,17 @@ def _chosen_byte(a: Word, b: Word, selector: int, i: int) -> Word:
     return word & mask
 
 
-#: kind of handle -> the bit that ptxas of CUDA 13.5 makes istypep look at; an H200's texture
-#: objects have none of them
-_HANDLE_BITS = {"texref": 61, "samplerref": 62, "surfref": 63}
+#: kind of handle -> the bit that ptxas gives a handle of such a variable, and that istypep looks
+#: at; an H200's texture objects have none of them
+HANDLE_BITS = {"texref": 61, "samplerref": 62, "surfref": 63}
 
 
 @rule
 def istypep(a: int, *, kind: str = "") -> int:
     """9.7.10.6: whether a handle is that of an opaque variable, by one of its bits."""
-    return a >> _HANDLE_BITS[kind] & 1
+    return a >> HANDLE_BITS[kind] & 1
 
 
 @istypep.words
 def _(w: Words, a: Word, *, kind: str = "") -> Word:
-    return (a >> _HANDLE_BITS[kind] & 1) != 0
+    return (a >> HANDLE_BITS[kind] & 1) != 0

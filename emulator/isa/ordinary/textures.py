@@ -1,4 +1,4 @@
-"""Textures: PTX ISA 9.7.10. Handles stand in registers (bindless, independent mode).
+"""Textures: PTX ISA 9.7.10. Handles stand in registers, or are named by variables.
 
 Legality is that of ptxas of CUDA 13.5. It takes an integer without braces for the offsets and drops
 it, on every geometry.

@@ -13,13 +13,13 @@ from emulator.machine.reference import memory
 from emulator.machine.reference.compute import Run, guarded
 from emulator.machine.reference.operands import addresses, reader, writer
 from emulator.machine.reference.thread import Thread
+from emulator.machine.shared.handles import named
 from emulator.machine.shared.operands import ordinary
 from emulator.machine.shared.served import within_group
 from emulator.machine.shared.surfaces import (
     Part,
     check_aligned,
     coordinates_of,
-    named,
     parts_of,
     query_of,
     raw_of,
@@ -114,7 +114,7 @@ def query(statement: Statement, function: Function) -> Run:
     write = writer(statement.operands["d"], "b32", function)
 
     def run(thread: Thread) -> None:
-        write(thread, ask(named(thread.run.arena.surfaces, handle(thread), 0)))
+        write(thread, ask(named(thread.run.arena.surfaces, "surface", handle(thread), 0)))
 
     return guarded(statement, run)
 

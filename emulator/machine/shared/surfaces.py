@@ -13,6 +13,7 @@ from emulator.arith.scalar.types import TYPES
 from emulator.arith.texel_codes import codes
 from emulator.isa.ordinary.instruction import OrdinaryInstruction, parse
 from emulator.machine.shared.failure import Failure
+from emulator.machine.shared.handles import named
 from emulator.machine.shared.operands import ordinary
 from emulator.memory.surface import Mode, SurfaceError, Texels
 from emulator.ptx.program import Address, Bound, Statement, items_of
@@ -69,14 +70,6 @@ class Part(NamedTuple):
 Parts = Callable[[Mapping[int, Texels], Array, Sequence[Array]], Iterator[Part]]
 
 
-def named(objects: Mapping[int, Texels], handle: int, index: int) -> Texels:
-    """The surface of a handle; Failure, of the lane at `index`, where it names none."""
-    if handle in objects:
-        return objects[handle]
-    reason = f"the handle {handle:#x} names no surface; pass a Surface, or bind one"
-    raise Failure("surface", reason, index)
-
-
 def parts_of(statement: Statement) -> Parts:
     """The accesses of lanes with handles and coordinates ``(lanes,)``.
 
@@ -92,7 +85,7 @@ def parts_of(statement: Statement) -> Parts:
     ) -> Iterator[Part]:
         for handle in np.unique(handles).tolist():
             lanes = np.flatnonzero(handles == handle)
-            texels = named(objects, handle, int(lanes[0]))
+            texels = named(objects, "surface", handle, int(lanes[0]))
             if texels.geometry != modifiers["geometry"]:
                 reason = f"{ins} is of another geometry than {texels!r}"
                 raise Failure("surface", reason, int(lanes[0]))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,12 +10,13 @@ from numpy.typing import NDArray
 
 from dtypes import Array
 from emulator.machine.shared.failure import Failure
+from emulator.machine.shared.handles import named
 from emulator.machine.shared.operands import ordinary
 from emulator.memory.texture import Fetch, Texture, TextureError
 from emulator.ptx.program import Address, Bound, Statement, Vector, items_of
 
 #: handles and the words of `operands_of`, of lanes, to what they write, uint32 (lanes, results)
-Read = Callable[[dict[int, Texture], Array, Sequence[Array]], NDArray[np.uint32]]
+Read = Callable[[Mapping[int, Texture], Array, Sequence[Array]], NDArray[np.uint32]]
 #: geometry -> coordinates that count; those behind them fill a vector of four
 _COUNTED = {"3d": 3, "a2d": 3, "cube": 3}
 #: geometry -> offsets that count, where it is not all that are given
@@ -59,20 +60,18 @@ def read_of(statement: Statement) -> Read:
     )
 
     def read(
-        textures: dict[int, Texture], handles: Array, words: Sequence[Array]
+        textures: Mapping[int, Texture], handles: Array, words: Sequence[Array]
     ) -> NDArray[np.uint32]:
         out = np.zeros((len(handles), 5), np.uint32)
         for handle in np.unique(handles).tolist():
             mask = handles == handle
             first = int(np.argmax(mask))
-            if handle not in textures:
-                reason = f"the handle {handle:#x} names no texture; pass a Texture as an argument"
-                raise Failure("texture", reason, first)
+            texture = named(textures, "texture", handle, first)
             if sampled:
                 reason = "a handle of a sampler names none: a Texture brings its own"
                 raise Failure("texture", reason, first)
             try:
-                found = find(textures[handle], [axis[mask] for axis in words])
+                found = find(texture, [axis[mask] for axis in words])
             except TextureError as error:
                 raise Failure("texture", str(error), first) from None
             out[mask, : found.shape[1]] = found

@@ -10,13 +10,12 @@ from dtypes import Array
 from emulator.arith.scalar.atomic_series import Series
 from emulator.arith.scalar.rule import bind_arrays
 from emulator.arith.scalar.types import TYPES
-from emulator.machine.shared.failure import Failure
+from emulator.machine.shared.handles import named
 from emulator.machine.shared.operands import ordinary
 from emulator.machine.shared.surfaces import (
     Part,
     check_aligned,
     coordinates_of,
-    named,
     parts_of,
     query_of,
     raw_of,
@@ -28,11 +27,8 @@ from emulator.machine.vector.atomics import Update, update
 from emulator.machine.vector.compute import Step, guarded
 from emulator.machine.vector.operands import addresses, reader, writer
 from emulator.machine.vector.strand import Strand
+from emulator.machine.vector.textures import failing_at, lanes_of
 from emulator.ptx.program import Function, Statement, items_of
-
-
-def _positions(s: Strand, mask: Array | None) -> Array:
-    return np.arange(len(s)) if mask is None else np.flatnonzero(mask)
 
 
 def _parts_of(
@@ -43,15 +39,10 @@ def _parts_of(
     reads = [reader(item, "b32", function) for item in coordinates_of(statement)]
 
     def parts(s: Strand, mask: Array | None) -> Iterator[Part]:
-        which = _positions(s, mask)
-        handles, *given = [np.broadcast_to(words, len(s))[which]
-                           for words in (handle(s), *[read(s) for read in reads])]  # fmt: skip
-        try:
+        which, (handles, *given) = lanes_of(s, mask, (handle, *reads))
+        with failing_at(which):
             for part in find(s.wave.grid.arena.surfaces, handles, given):
                 yield part._replace(lanes=which[part.lanes], inside=which[part.inside])
-        except Failure as failure:
-            assert failure.index is not None
-            raise Failure(failure.kind, failure.reason, int(which[failure.index])) from None
 
     return parts
 
@@ -119,10 +110,9 @@ def query(statement: Statement, function: Function) -> Step:
     write = writer(statement.operands["d"], "b32", function)
 
     def run(s: Strand, mask: Array | None) -> None:
-        handles, surfaces = np.broadcast_to(handle(s), len(s)), s.wave.grid.arena.surfaces
-        out = np.zeros(len(s), np.uint32)
-        for lane in _positions(s, mask).tolist():
-            out[lane] = ask(named(surfaces, int(handles[lane]), lane))
+        (which, (handles,)), out = lanes_of(s, mask, (handle,)), np.zeros(len(s), np.uint32)
+        for lane, given in zip(which.tolist(), handles.tolist(), strict=True):
+            out[lane] = ask(named(s.wave.grid.arena.surfaces, "surface", given, lane))
         write(s, out, mask)
 
     return guarded(statement, run)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
 import numpy as np
 
 from dtypes import Array
@@ -14,6 +17,24 @@ from emulator.machine.vector.strand import Strand
 from emulator.ptx.program import Function, Statement
 
 
+def lanes_of(
+    s: Strand, mask: Array | None, reads: Sequence[Callable[[Strand], Array]]
+) -> tuple[Array, list[Array]]:
+    """The positions of active lanes, and operands of these lanes."""
+    which = np.arange(len(s)) if mask is None else np.flatnonzero(mask)
+    return which, [np.broadcast_to(read(s), len(s))[which] for read in reads]
+
+
+@contextmanager
+def failing_at(which: Array) -> Iterator[None]:
+    """Counts the lane of a Failure among all of a strand instead of among `which`."""
+    try:
+        yield
+    except Failure as failure:
+        assert failure.index is not None
+        raise Failure(failure.kind, failure.reason, int(which[failure.index])) from None
+
+
 def fetch(statement: Statement, function: Function) -> Step:
     """Reads the components of a texel, of a blend or of four texels, or a texture's size."""
     handle, find = addresses(statement.operands["t"], function), read_of(statement)
@@ -22,14 +43,9 @@ def fetch(statement: Statement, function: Function) -> Step:
     writes = [(writer(item, kind, function), TYPES[kind].dtype) for item, kind in results]
 
     def run(s: Strand, mask: Array | None) -> None:
-        which = np.arange(len(s)) if mask is None else np.flatnonzero(mask)
-        given = [np.broadcast_to(words, len(s))[which]
-                 for words in (handle(s), *[read(s) for read in reads])]  # fmt: skip
-        try:
-            found = find(s.wave.grid.arena.textures, given[0], given[1:])
-        except Failure as failure:
-            assert failure.index is not None
-            raise Failure(failure.kind, failure.reason, int(which[failure.index])) from None
+        which, (handles, *given) = lanes_of(s, mask, (handle, *reads))
+        with failing_at(which):
+            found = find(s.wave.grid.arena.textures, handles, given)
         out = np.zeros((len(s), found.shape[1]), np.uint32)
         out[which] = found
         for i, (write, dtype) in enumerate(writes):

@@ -24,7 +24,7 @@ FORMATS = {
 }  # fmt: skip
 #: flags of CUDA_ARRAY3D_DESCRIPTOR
 LAYERED, CUBEMAP = 1, 4
-_FACES = 6
+FACES = 6
 
 
 @dataclass(frozen=True)
@@ -39,20 +39,35 @@ class Shape:
     flags: int = 0
 
     def __post_init__(self) -> None:
-        layers = self.depth % _FACES == 0 and self.width == self.height
-        if (
-            not self.width
-            or self.channels not in (1, 2, 4)
-            or (self.flags & CUBEMAP and not layers)
-        ):
+        cubes, rest = divmod(self.depth, FACES)
+        several = cubes > 1 and not self.is_layered
+        no_cube = rest or several or self.width != self.height
+        if not self.width or self.channels not in (1, 2, 4) or (self.is_cube and no_cube):
+            raise CudaError(INVALID_VALUE)
+        if self.has_planes and not self.depth:
             raise CudaError(INVALID_VALUE)
         if self.format not in FORMATS:
             raise CudaError(NOT_SUPPORTED)
 
     @property
     def is_layered(self) -> bool:
-        """Whether the last axis counts layers, or faces of cubes."""
-        return bool(self.flags & (LAYERED | CUBEMAP))
+        """Whether the last axis counts layers, or the faces of several cubes."""
+        return bool(self.flags & LAYERED)
+
+    @property
+    def is_cube(self) -> bool:
+        """Whether the last axis counts faces."""
+        return bool(self.flags & CUBEMAP)
+
+    @property
+    def has_planes(self) -> bool:
+        """Whether the last axis counts layers or faces."""
+        return self.is_layered or self.is_cube
+
+    @property
+    def rank(self) -> int:
+        """The axes that coordinates are for, besides layers and faces."""
+        return len(self.axes) - self.has_planes
 
     @property
     def axes(self) -> tuple[int, ...]:
@@ -61,12 +76,12 @@ class Shape:
 
     def texels(self, address: int) -> Texels:
         """The texels of such an array at an address."""
-        return Texels(FORMATS[self.format], self.channels, self.axes, self.is_layered, address)
+        return Texels(FORMATS[self.format], self.channels, self.axes, self.has_planes, address)
 
     def level(self, number: int) -> Shape:
         """The shape of a level of detail: half as many texels along each axis, at least one."""
         half = [n and max(1, n >> number) for n in (self.width, self.height, self.depth)]
-        depth = self.depth if self.is_layered else half[2]
+        depth = self.depth if self.has_planes else half[2]
         return Shape(half[0], half[1], depth, self.format, self.channels, self.flags)
 
 
@@ -150,7 +165,7 @@ def mipmaps_create(out: int, what: int, count: int) -> None:
 
 def create_mipmaps(out: int, shape: Shape, count: int) -> None:
     """A new mipmapped array with so many levels."""
-    if not 0 < count <= max(shape.width, shape.height, shape.depth).bit_length():
+    if not 0 < count <= max(shape.axes[-shape.rank :]).bit_length():
         raise CudaError(INVALID_VALUE)
     levels = [handles.add(CudaArray(shape.level(i))) for i in range(count)]
     put(out, "Q", handles.add(Mipmaps(shape, levels)))

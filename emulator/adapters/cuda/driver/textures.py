@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import ctypes
-from dataclasses import dataclass
+import struct
+from dataclasses import dataclass, replace
 from math import prod
-from typing import Any, Literal, cast
+from typing import Literal, cast
 
 import numpy as np
 
@@ -19,10 +20,10 @@ from emulator.adapters.cuda.calls import (
     handles,
     put,
 )
-from emulator.adapters.cuda.driver.arrays import FORMATS, CudaArray, Mipmaps, Shape
+from emulator.adapters.cuda.driver.arrays import FACES, FORMATS, CudaArray, Mipmaps, Shape
 from emulator.adapters.cuda.driver.devices import space
 from emulator.adapters.cuda.driver.modules import complain
-from emulator.errors import EmulatorError
+from emulator.errors import EmulatorError, UnsupportedError
 from emulator.memory.texture import Texture
 
 #: CUresourcetype
@@ -35,19 +36,21 @@ _ADDRESSES: tuple[Literal["wrap", "clamp", "mirror", "border"], ...] = (
 )  # fmt: skip
 _FILTERS: tuple[Literal["point", "linear"], ...] = ("point", "linear")
 #: flags of a CUDA_TEXTURE_DESC
-READ_AS_INTEGER, UNIT_COORDINATES, SRGB = 1, 2, 0x10
+READ_AS_INTEGER, UNIT_COORDINATES, SRGB, NOT_TRILINEAR, SEAMLESS = 1, 2, 0x10, 0x20, 0x40
 
 
 @dataclass(frozen=True)
 class Resource:
-    """The texels that a CUDA_RESOURCE_DESC names: their shape, address and bytes from row to row;
-    `raw` is the descriptor."""
+    """The texels that a CUDA_RESOURCE_DESC names: their shape, address and bytes from row to row,
+    of a mipmapped array those of the first level; `raw` is the descriptor."""
 
     kind: int
     shape: Shape
     address: int
     pitch: int
     raw: bytes
+    #: the further levels of a mipmapped array
+    mipmaps: tuple[Resource, ...] = ()
 
     def array(self) -> Array:
         """The texels as an array of now: rows without what pads them, and the channels last."""
@@ -56,22 +59,21 @@ class Resource:
         rows = np.lib.stride_tricks.as_strided(held, (count, row), (self.pitch, 1))
         last = (self.shape.channels,) if self.shape.channels > 1 else ()
         codes = np.ascontiguousarray(rows).view(FORMATS[self.shape.format])
-        return codes.reshape(*self.shape.axes, *last)
+        axes = self.shape.axes
+        if self.shape.is_cube and self.shape.is_layered:
+            axes = -1, FACES, *axes[1:]
+        return codes.reshape(*axes, *last)
 
 
 def resource_at(what: int) -> Resource:
     """The resource that a CUDA_RESOURCE_DESC describes."""
     kind, first = get(what, "I4xQ")
     raw = ctypes.string_at(what, RESOURCE_BYTES)
-    if kind == MIPMAPPED:
-        levels = handles.find(first, Mipmaps).levels
-        if len(levels) > 1:
-            raise CudaError(NOT_SUPPORTED)
-        kind, first = ARRAY, levels[0]
-    if kind == ARRAY:
-        texels = handles.find(first, CudaArray).texels
-        shape = handles.find(first, CudaArray).shape
-        return Resource(kind, shape, texels.address, texels.row, raw)
+    if kind in (ARRAY, MIPMAPPED):
+        levels = handles.find(first, Mipmaps).levels if kind == MIPMAPPED else [first]
+        arrays = [handles.find(level, CudaArray) for level in levels]
+        large, *small = [Resource(kind, x.shape, x.address, x.texels.row, raw) for x in arrays]
+        return replace(large, mipmaps=tuple(small))
     format_, channels, *sizes = get(what + 16, "IIQ" if kind == LINEAR else "IIQQQ")
     if format_ not in FORMATS:
         raise CudaError(NOT_SUPPORTED)
@@ -94,22 +96,34 @@ class TextureObject:
 
     def texture(self) -> Texture:
         """The texture as a launch finds it. Raises EmulatorError for one that is not modelled."""
-        words = np.frombuffer(self.raw, np.uint32)
-        modes, flags = set(words[: min(3, len(self.resource.shape.axes))].tolist()), int(words[4])
-        shape = self.resource.shape
+        *modes, filter_, flags, anisotropy, level_filter, bias, least, most = struct.unpack_from(
+            "<7I3f", self.raw
+        )
+        border = cast("tuple[float, float, float, float]", struct.unpack_from("<4f", self.raw, 40))
+        shape, levels = self.resource.shape, self.resource.mipmaps
+        asked = set(modes[: shape.rank])
+        if len(asked) > 1:
+            raise UnsupportedError("axes with different address modes are not modelled here")
+        if anisotropy > 1:
+            raise UnsupportedError("anisotropy is not modelled here")
         small = FORMATS[shape.format] in ("uint8", "uint16", "int8", "int16")
-        if len(modes) > 1 or flags & SRGB or words[10:14].any():
-            raise CudaError(NOT_SUPPORTED)
-        more: dict[str, Any] = {"layered": True} if shape.is_layered else {}
         return Texture(
             self.resource.array(),
             channels=cast("Literal[1, 2, 4]", shape.channels),
-            address=_ADDRESSES[modes.pop()],
-            filter=_FILTERS[words[3]],
+            layered=shape.is_layered,
+            cube=shape.is_cube,
+            mipmaps=[level.array() for level in levels],
+            address=_ADDRESSES[asked.pop()],
+            border=border,
+            filter=_FILTERS[filter_],
             unit_coordinates=bool(flags & UNIT_COORDINATES),
             unit_values=small and not flags & READ_AS_INTEGER,
+            level_filter=_FILTERS[level_filter],
+            level_bias=bias,
+            level_clamp=(least, most),
+            srgb=bool(flags & SRGB),
+            seamless=bool(flags & SEAMLESS),
             linear_memory=self.resource.kind == LINEAR,
-            **more,
         )
 
 
