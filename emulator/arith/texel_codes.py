@@ -1,6 +1,6 @@
 """Codes that formatted stores write: what ``sust.p`` makes of 32-bit words for a surface's format.
 
-Found in recordings of an H200, with which they agree (tests/golden/h200_surfaces.npz).
+Found in recordings of an H200, with which they agree (tests/golden/h200_surfaces.json.gz).
 """
 
 from __future__ import annotations

@@ -71,6 +71,20 @@ def test_much_code_is_made_quickly_first_and_again_when_it_has_run(made, monkeyp
     assert levels == [0, 2, 2]
 
 
+def test_code_that_cannot_be_made_better_stays(made, monkeypatch):
+    monkeypatch.setattr(machine_code, "_LARGE", 10)
+    found = machine_code.Improved(TEXT, "twice", ctypes.c_int64, ctypes.c_int64)
+    first = found.now
+
+    def fails(*given):
+        raise RuntimeError("LLVM")
+
+    monkeypatch.setattr(machine_code, "_machine", fails)
+    for _ in range(2):
+        found.ran(1.0)
+        assert found.now is first and found.now(21) == 42
+
+
 @pytest.mark.parametrize(
     "damage", [lambda x: x[:-9], lambda x: b"", lambda x: x[:40] + b"!" + x[41:]]
 )

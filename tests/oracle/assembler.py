@@ -37,9 +37,12 @@ def file_of(statements, target, version):
 
 
 def is_verdict(message):
-    """Whether ptxas has judged: it may crash over what it does not expect."""
+    """Whether ptxas has judged: it may crash over what it does not expect, or miss the call that
+    fills a parameter."""
     return not re.search(
-        r"exit status|nternal compiler error|Intrinsic - |32-[Bb]it (ABI|compilation)", message
+        r"exit status|nternal compiler error|Intrinsic - |32-[Bb]it (ABI|compilation)"
+        r"|Function call sequence invalid",
+        message,
     )
 
 

@@ -26,23 +26,23 @@ _NOT_LOADED = "the driver of an H200 refuses modules that have it"
 def _loads() -> Iterator[Row]:
     for geometry, given in _GEOMETRIES:
         for words in _VECTORS:
-            form = f"suld.b.geometry={geometry}{_LOADED}{words}.{_CLAMP}"
+            form = f"suld.b!.geometry={geometry}{_LOADED}{words}.{_CLAMP}"
             yield Row(form, f"{{d:type+*vec}}, [s:surface;{given}]")
 
 
 def _stores() -> Iterator[Row]:
     for geometry, given in _GEOMETRIES:
         for words in _VECTORS:
-            form = f"sust.b.geometry={geometry}{_STORED}{words}.{_CLAMP}"
+            form = f"sust.b!.geometry={geometry}{_STORED}{words}.{_CLAMP}"
             yield Row(form, f"[s:surface;{given}], {{b:type+*vec}}")
-        form = f"sust.p.geometry={geometry}{_STORED}{{.vec=v2|v4}}.type=b32.{_CLAMP}"
+        form = f"sust.p!.geometry={geometry}{_STORED}{{.vec=v2|v4}}.type=b32.{_CLAMP}"
         yield Row(form, f"[s:surface;{given}], {{b:type+*vec}}")
 
 
 def _updates() -> Iterator[Row]:
     for geometry, given in (("1d", 1), ("2d", 2), ("3d", 4)):
         for kind, operations, types in _UPDATES:
-            form = f"sured.{kind}.operation={operations}.geometry={geometry}.type={types}.{_CLAMP}"
+            form = f"sured.{kind}!.operation={operations}.geometry={geometry}.type={types}.{_CLAMP}"
             yield Row(form, f"[s:surface;{given}], b:type+", needs=_WIDE if kind == "b" else ())
 
 

@@ -71,7 +71,7 @@ class Banks:
 
     @property
     def conflicts(self) -> int:
-        """The passes that lanes take which meet in a bank."""
+        """The passes beyond one for each part."""
         return sum(self.passes) - len(self.passes)
 
     def worse(self, other: Banks | Rows) -> bool:

@@ -1,4 +1,4 @@
-"""``suld``, ``sust`` and ``sured``: what all engines do for lanes that use a surface."""
+"""``suld``, ``sust``, ``sured`` and ``suq``: what all engines do for lanes that use a surface."""
 
 from __future__ import annotations
 

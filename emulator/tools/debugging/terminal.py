@@ -27,6 +27,7 @@ _SHORT = {
 }  # fmt: skip
 #: focus without its name: thread 37, lane 5
 _PARTS = ("block", "warp", "lane", "thread")
+_PART = re.compile(rf"({'|'.join(_PARTS)})\s+(\([^)]*\)|\d+)")
 #: what info calls otherwise than gdb, or by a letter that several names begin with
 _INFO_SHORT = {"b": "breakpoints", "r": "registers", "threads": "lanes"}
 #: characters of the longest use of a command that the list of commands shows
@@ -456,10 +457,9 @@ class Terminal(cmd.Cmd):
     def do_focus(self, words: str) -> None:
         """focus [block B] [warp W] [lane L] [thread T]: which lane commands speak of; B and T are
         numbers or coordinates: focus block (1,0,0) warp 2 lane 5."""
-        given = re.findall(r"(block|warp|lane|thread)\s+(\([^)]*\)|\d+)", words)
-        rest = re.sub(r"(block|warp|lane|thread)\s+(\([^)]*\)|\d+)", "", words).strip()
+        given, rest = _PART.findall(words), _PART.sub("", words).strip()
         if rest:
-            raise OperandError(f"focus takes block, warp, lane or thread; got {quoted(rest)}")
+            raise OperandError(f"focus takes {listing(_PARTS)}; got {quoted(rest)}")
         if given:
             chosen: dict[str, Any] = {name: _index(value) for name, value in given}
             self.debugger.focus(**chosen)

@@ -57,7 +57,7 @@ _KINDS: tuple[tuple[str, frozenset[str]], ...] = (
 )
 #: elements of all tiles that a page holds
 _MOST_ELEMENTS = 1 << 20
-#: in place of the address of a lane that accesses nothing
+#: title of a picture of a tile
 _TILE = f"rows of {ROW} bytes of shared memory"
 KINDS = ("matrix", *(name for name, _ in _KINDS), "other")
 

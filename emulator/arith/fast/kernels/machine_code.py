@@ -133,8 +133,12 @@ class Improved:
     def ran(self, seconds: float) -> None:
         """It ran for so long."""
         self._left -= seconds
-        if self._left <= 0 and self._better is not None:
-            self.now, self._better = self._better(), None
+        if self._left > 0:
+            return
+        better, self._better = self._better, None
+        if better is not None:
+            with suppress(Exception):  # where LLVM fails, the function is still right
+                self.now = better()
 
 
 def loaded(ir: str, level: int = _LEVEL) -> Code:
