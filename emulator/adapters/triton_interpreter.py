@@ -54,11 +54,7 @@ _AGAIN = "tensor_core_dot"
 
 @contextmanager
 def tensor_core_dot(
-    target: str | Target,
-    *,
-    instruction: Choice = None,
-    num_warps: int = 4,
-    engine: Engine = "auto",
+    target: str | Target, *, instruction: Choice = None, num_warps: int = 4, engine: Engine = "auto"
 ) -> Iterator[Counter[str]]:
     """Inside it, ``tl.dot`` of interpreted kernels has the bits that `target` computes.
 

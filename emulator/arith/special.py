@@ -14,17 +14,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from emulator.arith.special_tables import (
-    EX2,
-    LG2,
-    RCP,
-    RSQRT,
-    SIN,
-    SQRT,
-    TANH,
-    TANH_BITS,
-    Table,
-)
+from emulator.arith.special_tables import EX2, LG2, RCP, RSQRT, SIN, SQRT, TANH, TANH_BITS, Table
 
 NAN, INFINITY, SIGN, ONE = 0x7FFFFFFF, 0x7F800000, 0x80000000, 0x3F800000
 FRACTION = 0x7FFFFF

@@ -13,26 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from emulator.arith.scalar.words import Word, Words
-from emulator.arith.special import (
-    FRACTION,
-    INFINITY,
-    INFINITY64H,
-    NAN,
-    ONE,
-    SIGN,
-    TANH_FIRST,
-)
-from emulator.arith.special_tables import (
-    EX2,
-    LG2,
-    RCP,
-    RSQRT,
-    SIN,
-    SQRT,
-    TANH,
-    TANH_BITS,
-    Table,
-)
+from emulator.arith.special import FRACTION, INFINITY, INFINITY64H, NAN, ONE, SIGN, TANH_FIRST
+from emulator.arith.special_tables import EX2, LG2, RCP, RSQRT, SIN, SQRT, TANH, TANH_BITS, Table
 
 Int64 = NDArray[np.int64]
 _MAGNITUDE = SIGN - 1

@@ -151,9 +151,7 @@ def _find(opcode: str, family: str, words: Words) -> MatrixInstruction:
         search.keep("N", str(n), lambda f: n in f.n, lambda f: [runs(f.n)])
     search.keep_equal("kind", given["kind"].removeprefix("kind::"), lambda f: f.kind)
     search.keep_equal(
-        "block scaling",
-        "block_scale" if stype else "",
-        lambda f: "block_scale" if f.scales else "",
+        "block scaling", "block_scale" if stype else "", lambda f: "block_scale" if f.scales else ""
     )
     search.keep_equal("bit operation", given["bit operation"], lambda f: f.bit_operation)
     form = search.rows[0]

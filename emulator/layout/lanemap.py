@@ -100,10 +100,7 @@ _Literal = tuple[tuple[Mode, ...], tuple[Mode, ...]]
 FRAGMENTS: dict[str, Callable[[int], _Literal]] = {
     # Multiplicands of mma, 9.7.14.5.2 … 9.7.14.5.13
     "a8": lambda e: (((T, COL, e), (G, ROW, 1)), ((e, COL, 1),)),
-    "a16": lambda e: (
-        ((T, COL, e), (G, ROW, 1)),
-        ((e, COL, 1), (2, ROW, 8), (REST, COL, 4 * e)),
-    ),
+    "a16": lambda e: (((T, COL, e), (G, ROW, 1)), ((e, COL, 1), (2, ROW, 8), (REST, COL, 4 * e))),
     "b8": lambda e: (((T, ROW, e), (G, COL, 1)), ((e, ROW, 1), (REST, ROW, 4 * e))),
     # Accumulators
     "c8": lambda _: (((T, COL, 2), (G, ROW, 1)), ((2, COL, 1),)),

@@ -10,14 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dtypes import Array
-from emulator.errors import (
-    OperandError,
-    UnsupportedError,
-    hint,
-    listing,
-    quoted,
-    shown,
-)
+from emulator.errors import OperandError, UnsupportedError, hint, listing, quoted, shown
 from emulator.machine.arguments import Named, arrays_of
 from emulator.machine.compiling import SUFFIXES, compile_cuda, contract_of
 from emulator.machine.launch import Launch

@@ -21,12 +21,7 @@ from emulator.warp import single
 from emulator.warp.call import Call
 from emulator.warp.operands import Checked, given_scales, immediates, scale_d_of
 from emulator.warp.scales import gather_scales
-from emulator.warp.sparse import (
-    check_metadata,
-    check_selector,
-    gather_metadata,
-    matmul_compressed,
-)
+from emulator.warp.sparse import check_metadata, check_selector, gather_metadata, matmul_compressed
 
 
 def run(call: Call) -> Array:

@@ -28,13 +28,7 @@ from emulator.layout.tensor_memory import (
 )
 from emulator.memory.descriptors import load_indices, load_operand
 from emulator.memory.space import Space
-from emulator.memory.tensor_memory import (
-    TensorMemory,
-    Words,
-    load_codes,
-    store_codes,
-    words_at,
-)
+from emulator.memory.tensor_memory import TensorMemory, Words, load_codes, store_codes, words_at
 from emulator.warp.call import Undefined
 from emulator.warp.tensor_multiply import TensorProduct, zero_columns
 

@@ -121,10 +121,7 @@ def test_everything_is_restored():
 def test_refused_dots(target, kind, options, words):
     a, b = operands(kind)
     before = state()
-    with (
-        pytest.raises(UnsupportedError, match=words),
-        tensor_core_dot(target, **options),
-    ):
+    with pytest.raises(UnsupportedError, match=words), tensor_core_dot(target, **options):
         matmul(a, b, "s32" if kind == "s8" else "f32")
     assert state() == before
 

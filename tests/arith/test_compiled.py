@@ -50,10 +50,7 @@ def zero(fmt, shape):
 # --- values ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("name", "k", "engine"),
-    [*itertools.product(QUICK, (4, 12), FAST)],
-)
+@pytest.mark.parametrize(("name", "k", "engine"), [*itertools.product(QUICK, (4, 12), FAST)])
 def test_random_and_boundary_codes(name, k, engine):
     rng, arithmetic = np.random.default_rng(400 + k), CHAINS[name]
     for m, n in ((5, 9), (9, 5), (1, 33)) if engine == "compiled" else ((3, 5),):

@@ -13,14 +13,7 @@ import pytest
 from bits import assert_same_codes
 from designed import Case
 from dots import FAST, by_hand, each_fast
-from edges import (
-    ORDINARY,
-    REGIMES,
-    chain,
-    for_each_instruction,
-    masks_of_recomputed,
-    matrices,
-)
+from edges import ORDINARY, REGIMES, chain, for_each_instruction, masks_of_recomputed, matrices
 from recipe_cases import CASES
 
 from dtypes import FORMATS, encode

@@ -174,9 +174,7 @@ def test_probes_notice_every_constant(row, a):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "row",
-    [row for row in RIGHT if row.kinds and row.pipe == "mma"],
-    ids=lambda row: row.kinds,
+    "row", [row for row in RIGHT if row.kinds and row.pipe == "mma"], ids=lambda row: row.kinds
 )
 def test_scaled_results_notice_every_constant(row, put):
     group = max(step.group for step in row.steps)

@@ -5,17 +5,7 @@ from itertools import product
 import numpy as np
 import pytest
 from bits import assert_same_codes
-from codes import (
-    FLOATS,
-    LIMITS,
-    NANS,
-    OVERFLOWS,
-    ROUNDINGS,
-    SMALL,
-    TYPED,
-    cast,
-    every_code,
-)
+from codes import FLOATS, LIMITS, NANS, OVERFLOWS, ROUNDINGS, SMALL, TYPED, cast, every_code
 
 from dtypes import (
     FORMATS,
@@ -58,21 +48,16 @@ def neighbours(name):
     lower = np.tile(np.arange(len(low)), len(points))
     where = np.repeat([place for _, place in points], len(low))
     beyond = bounds[-1] * np.array([1.0, 1.5, 2.0, 2.0**40])
-    return (
-        np.append(values, beyond),
-        np.append(lower, [len(low)] * 4),
-        np.append(where, [0] * 4),
-    )
+    return (np.append(values, beyond), np.append(lower, [len(low)] * 4), np.append(where, [0] * 4))
 
 
 def rounded(name, lower, where, sign, rounding, overflow):
     """The codes that `neighbours` must round to, from the words of IEEE 754 and PTX."""
     odd = np.ones_like(lower) if name == "ue8m0" else lower % 2  # a power of two is 1.0·2^e: odd
     away = {"rm": sign, "rp": not sign}.get(rounding, False)
-    up = {
-        "rn": (where == 3) | ((where == 2) & (odd == 1)),
-        "rna": where >= 2,
-    }.get(rounding, (where > 0) & away)
+    up = {"rn": (where == 3) | ((where == 2) & (odd == 1)), "rna": where >= 2}.get(
+        rounding, (where > 0) & away
+    )
     code = lower + up
     largest, too_large = LIMITS[name]
     directed_down = rounding in ("rz", "rm", "rp") and not away

@@ -24,16 +24,7 @@ _TESTS = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(x) for x in (_TESTS.parent, _TESTS, _TESTS / "oracle")]
 
 import numpy as np  # noqa: E402
-from copy_kernels import (  # noqa: E402
-    ENTRY,
-    THREADS,
-    Case,
-    buffers,
-    digest,
-    results,
-    tensor_map,
-    text,
-)
+from copy_kernels import ENTRY, THREADS, Case, buffers, digest, results, tensor_map, text  # noqa: E402
 
 from hardware.capture import provenance, say, target_of  # noqa: E402
 from hardware.copy_bulk import bulk_cases  # noqa: E402

@@ -76,10 +76,7 @@ class Gpu:
         self._call("cuDeviceGet", byref(self._device), 0)
         self._has_context = False
         self.name = self._device_name()
-        self.capability = (
-            self._attribute(_CAPABILITY_MAJOR),
-            self._attribute(_CAPABILITY_MINOR),
-        )
+        self.capability = (self._attribute(_CAPABILITY_MAJOR), self._attribute(_CAPABILITY_MINOR))
         version = c_int()
         self._call("cuDriverGetVersion", byref(version))
         #: newest CUDA version of the driver, 13000 for 13.0: that of its PTX compiler

@@ -73,11 +73,7 @@ def written(ins, way=0):
         ("movmatrix.sync.aligned.m8n8.trans.b16", ["d, a"], "warp"),
         ("wmma.load.a.sync.aligned.row.m16n16k16.f16", ["{8 r}, [p], ?stride"], "warp"),
         ("wmma.store.d.sync.aligned.row.m16n16k16.global.f32", ["[p], {8 r}, ?stride"], "warp"),
-        (
-            "wmma.mma.sync.aligned.row.col.m16n16k16.f32.f32",
-            ["{8 d}, {8 a}, {8 b}, {8 c}"],
-            "warp",
-        ),
+        ("wmma.mma.sync.aligned.row.col.m16n16k16.f32.f32", ["{8 d}, {8 a}, {8 b}, {8 c}"], "warp"),
         ("cvt.rn.f16x2.f32", ["d, a, b"], "thread"),
         ("cvt.rs.f16x2.f32", ["d, a, b, rbits"], "thread"),
         ("cvt.rs.satfinite.e4m3x4.f32", ["d, {4 abef}, rbits"], "thread"),

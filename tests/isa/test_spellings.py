@@ -49,11 +49,7 @@ KNOWN = (
     ("ptxas", r"^sust\S*\.v[24]\S* .*\], -?\d", "a constant for all elements of a vector"),
     ("ptxas", r"^su(ld|st|red)\S*[12]d\b.*, \{[^}]*,[^}]*\}\]", "coordinates that are not needed"),
     ("ptxas", r"^red\.\S* _,", "red of no address"),
-    (
-        "we",
-        r"^ld\S*\.param::func.*\[(%|pp)",
-        "param::func of other addresses",
-    ),
+    ("we", r"^ld\S*\.param::func.*\[(%|pp)", "param::func of other addresses"),
     ("we", r"^prefetch\.tensormap \[pp\]", "the parameter of a kernel without .param"),
     ("we", r"^v(add|sub)4\.u32\.u32\.u32\.add.*%f16x2_\d;", "its sum is made by dp4a"),
     # Words that belong to other instructions, which ptxas ignores.

@@ -76,7 +76,7 @@ def test_right_twin_is_clean(name):
 TRUE = {
     # Rows of Q behind the end of a sequence are never written; their sums are compared with 0, and
     # what comes of it is not stored.
-    "flash_attention_2": {"uninitialised memory"},
+    "flash_attention_2": {"uninitialised memory"}
 }
 
 

@@ -462,10 +462,7 @@ MOVED = {
         " [room], [%rd3], 256, [bar]; fence.proxy.async;",
         "WAIT: mbarrier.try_wait.parity.shared.b64 %p1, [bar], 0; @!%p1 bra WAIT;",
     ),
-    "cp.async": (
-        "cp.async.ca.shared.global [room], [%rd3], 16;",
-        "cp.async.wait_all;",
-    ),
+    "cp.async": ("cp.async.ca.shared.global [room], [%rd3], 16;", "cp.async.wait_all;"),
 }
 
 

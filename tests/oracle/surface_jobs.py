@@ -334,9 +334,7 @@ def _queries(made):
     # queries
     for what in ("surface", "texture"):
         for geo, (fmt, ch), q in itertools.product(
-            GEOMETRIES,
-            (("u8", 4), ("f32", 1), ("s16", 2), ("f16", 4)),
-            QUERIES,
+            GEOMETRIES, (("u8", 4), ("f32", 1), ("s16", 2), ("f16", 4)), QUERIES
         ):
             if what == "texture" and (geo, fmt) != ("2d", "u8"):
                 continue

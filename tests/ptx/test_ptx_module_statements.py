@@ -204,10 +204,7 @@ def test_no_location():
 
 def test_location_holds_until_the_next():
     text = "trap; .loc 1 20 5\nret; L: { exit; } .loc 2 0x1F 0 // x.cu:31\nret; ret;"
-    first, second = (
-        "SourceLocation(1, 20, 5, None)",
-        ("SourceLocation(2, 31, 0, None)"),
-    )
+    first, second = ("SourceLocation(1, 20, 5, None)", ("SourceLocation(2, 31, 0, None)"))
     assert locations(text) == ["None", first, first, second, second]
 
 

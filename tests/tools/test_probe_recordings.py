@@ -6,17 +6,7 @@ from bits import assert_same_codes
 from hardware import capture, cases, kernels, measure, wmma_check
 from probes import probe_codes, probes
 from stand_ins import Echo, StandIn, settings
-from test_capture import (
-    B1,
-    F64,
-    MMA,
-    ORDERED,
-    QUAD,
-    SPARSE,
-    WGMMA,
-    WGMMA_INT,
-    WGMMA_SPARSE,
-)
+from test_capture import B1, F64, MMA, ORDERED, QUAD, SPARSE, WGMMA, WGMMA_INT, WGMMA_SPARSE
 
 from emulator import Instruction
 from emulator.targets import TARGETS

@@ -118,11 +118,7 @@ def test_operands_run(opcode, target):
     ("make", "error", "words"),
     [
         (lambda: codes("f17"), OperandError, "a format is .*got 'f17'; nearest is 'f16'"),
-        (
-            lambda: matrices(Instruction.parse(F16), "e"),
-            OperandError,
-            "is .*got 'e'",
-        ),
+        (lambda: matrices(Instruction.parse(F16), "e"), OperandError, "is .*got 'e'"),
         (lambda: operands(Instruction.parse(F16), "sm_75"), UnsupportedError, "not available on"),
         (
             lambda: operands(Instruction.parse("cvt.rn.f16x2.f32"), "sm_80"),

@@ -29,13 +29,7 @@ from emulator.arith.steps import Convert, FusedDotAdd
 from emulator.tools.studies import exact
 from emulator.tools.studies.chart import Line, line_chart
 from emulator.tools.studies.command import lengths
-from emulator.tools.studies.error import (
-    DISTRIBUTIONS,
-    MEASURES,
-    _as_operands,
-    _Operands,
-    _ordered,
-)
+from emulator.tools.studies.error import DISTRIBUTIONS, MEASURES, _as_operands, _Operands, _ordered
 
 pytestmark = pytest.mark.sampled(4)
 

@@ -14,14 +14,7 @@ import pytest
 from emulator import OperandError
 from emulator.__main__ import main
 from emulator.tools import files
-from emulator.tools.files import (
-    LIMIT,
-    read_npz,
-    read_text,
-    replacing_all,
-    write_npz,
-    write_text,
-)
+from emulator.tools.files import LIMIT, read_npz, read_text, replacing_all, write_npz, write_text
 
 
 def npy(array):

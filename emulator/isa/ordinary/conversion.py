@@ -34,11 +34,7 @@ _WHOLE = (
     ),
     Row(f"cvt.rounding{{.sat}}.to=f16|f64.from={_INTEGERS}", _CVT, "conversion.integer_to_float"),
     Row(
-        f"cvt.rounding.to=bf16.from={_INTEGERS}",
-        _NARROW,
-        "conversion.integer_to_float",
-        _90,
-        "7.8",
+        f"cvt.rounding.to=bf16.from={_INTEGERS}", _NARROW, "conversion.integer_to_float", _90, "7.8"
     ),
     Row(
         f"cvt.integer_rounding{{.ftz}}{{.sat}}.to={_INTEGERS}.from=f32",

@@ -9,13 +9,7 @@ from functools import cache, cached_property, lru_cache
 
 from emulator.arith.evidence import Fidelity, scalar_fidelity
 from emulator.arith.scalar.types import TYPES
-from emulator.errors import (
-    ParseError,
-    UnsupportedError,
-    hint,
-    listing,
-    quoted,
-)
+from emulator.errors import ParseError, UnsupportedError, hint, listing, quoted
 from emulator.isa.instruction import Form, Instruction
 from emulator.isa.ordinary.row import Row, operand_patterns, settle
 from emulator.isa.ordinary.tables import ROWS

@@ -44,10 +44,7 @@ _EVERY = (
     (".type=b128", ALL_TARGETS, "8.3"),
 )
 #: vectors of 32 bytes, in global memory alone
-_LONG = (
-    (".vec=v8.type=b32|u32|s32|f32", _100, "8.8"),
-    (f".vec=v4.type={_DOUBLE}", _100, "8.8"),
-)
+_LONG = ((".vec=v8.type=b32|u32|s32|f32", _100, "8.8"), (f".vec=v4.type={_DOUBLE}", _100, "8.8"))
 
 
 def _loads() -> Iterator[tuple[str, bool]]:

@@ -24,11 +24,7 @@ from emulator.isa.movement import Movement
 from emulator.isa.ordinary.instruction import OrdinaryInstruction
 from emulator.machine.checks.clocks import Bools
 from emulator.machine.checks.finding import Party
-from emulator.machine.checks.matrices import (
-    ProductShadow,
-    registers_of_rows,
-    rows_of_registers,
-)
+from emulator.machine.checks.matrices import ProductShadow, registers_of_rows, rows_of_registers
 from emulator.machine.checks.parts import (
     ParameterMove,
     event_of,

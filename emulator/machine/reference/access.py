@@ -16,13 +16,7 @@ from emulator.machine.shared.failure import Failure
 from emulator.machine.shared.operands import ordinary, space_of, word_type
 from emulator.machine.shared.served import within_group
 from emulator.memory.windows import LOCAL, PARAMETERS, RANK_BITS, SHARED, WINDOW_BITS
-from emulator.ptx.program import (
-    Constant,
-    Function,
-    ParameterPlace,
-    Statement,
-    items_of,
-)
+from emulator.ptx.program import Constant, Function, ParameterPlace, Statement, items_of
 
 # --- ld, ldu, st ----------------------------------------------------------------------------------
 

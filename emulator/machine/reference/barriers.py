@@ -9,15 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from emulator.machine.reference.thread import (
-    WARP,
-    Barrier,
-    Block,
-    Cluster,
-    State,
-    Thread,
-    Votes,
-)
+from emulator.machine.reference.thread import WARP, Barrier, Block, Cluster, State, Thread, Votes
 from emulator.machine.shared.barriers import (
     arrives_twice,
     is_wrong,

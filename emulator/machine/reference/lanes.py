@@ -49,7 +49,4 @@ def nothing(threads: Sequence[Thread]) -> None:
     """The threads have met: that was all."""
 
 
-TOGETHER = {
-    "bar.warp.sync": warp_barrier,
-    "setmaxnreg": registers_of_warp,
-}
+TOGETHER = {"bar.warp.sync": warp_barrier, "setmaxnreg": registers_of_warp}

@@ -7,15 +7,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from emulator.arith.scalar.rule import bind_reference
-from emulator.machine.shared.issuing import (
-    Issuer,
-    Make,
-    Operands,
-    Place,
-    Run,
-    poison,
-    submit,
-)
+from emulator.machine.shared.issuing import Issuer, Make, Operands, Place, Run, poison, submit
 from emulator.machine.shared.tensor_maps import BOX_ALIGNMENT, Box, Reduction, TensorIssue
 from emulator.memory.arena import AccessError
 from emulator.memory.tensor_copy_reference import Element, elements, load_code
@@ -105,7 +97,4 @@ def transfer(operands: Operands) -> Run:
     return store(operands) if operands.modifier("to") == "global" else load(operands)
 
 
-EACH: dict[str, Make] = {
-    "cp.async.bulk.tensor": transfer,
-    "cp.reduce.async.bulk.tensor": transfer,
-}
+EACH: dict[str, Make] = {"cp.async.bulk.tensor": transfer, "cp.reduce.async.bulk.tensor": transfer}

@@ -10,14 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from emulator.machine.shared.issuing import (
-    Issuer,
-    Make,
-    Operands,
-    Run,
-    in_block,
-    same_barrier,
-)
+from emulator.machine.shared.issuing import Issuer, Make, Operands, Run, in_block, same_barrier
 from emulator.machine.shared.operands import ordinary
 from emulator.memory.mbarrier import Change
 from emulator.ptx.program import Bound, Statement, items_of

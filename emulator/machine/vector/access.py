@@ -30,13 +30,7 @@ from emulator.machine.vector.operands import (
 )
 from emulator.machine.vector.strand import Strand
 from emulator.memory.windows import LOCAL, PARAMETERS, RANK_BITS, SHARED, WINDOW_BITS
-from emulator.ptx.program import (
-    Function,
-    ParameterPlace,
-    Statement,
-    Vector,
-    items_of,
-)
+from emulator.ptx.program import Function, ParameterPlace, Statement, Vector, items_of
 
 # --- ld, ldu, st ----------------------------------------------------------------------------------
 

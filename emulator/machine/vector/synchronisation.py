@@ -8,11 +8,7 @@ from emulator.isa.ordinary.instruction import OrdinaryInstruction
 from emulator.machine.shared.failure import Failure
 from emulator.machine.vector.barriers import check_barrier
 from emulator.machine.vector.compute import Step
-from emulator.machine.vector.lanes import (
-    check_members,
-    together,
-    whole_or_split,
-)
+from emulator.machine.vector.lanes import check_members, together, whole_or_split
 from emulator.machine.vector.operands import first_position, reader, writer
 from emulator.machine.vector.strand import Parked, Strand
 from emulator.ptx.program import Constant, Function, Statement

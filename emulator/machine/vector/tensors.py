@@ -291,7 +291,4 @@ def transfer(statement: Statement, function: Function) -> Step:
     return tensor_load(statement, function) if loads else tensor_store(statement, function)
 
 
-STEPS = {
-    "cp.async.bulk.tensor": transfer,
-    "cp.reduce.async.bulk.tensor": transfer,
-}
+STEPS = {"cp.async.bulk.tensor": transfer, "cp.reduce.async.bulk.tensor": transfer}

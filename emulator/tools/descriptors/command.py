@@ -11,12 +11,7 @@ from emulator.errors import OperandError, hint, listing, quoted, shown
 from emulator.isa.kinds import is_tensor
 from emulator.layout.descriptor import Descriptor
 from emulator.layout.tile import PATTERN_LINE, WINDOW
-from emulator.tools.descriptors.description import (
-    as_hex,
-    describe_descriptor,
-    span,
-    unused_bits,
-)
+from emulator.tools.descriptors.description import as_hex, describe_descriptor, span, unused_bits
 from emulator.tools.descriptors.difference import diff_descriptors
 from emulator.tools.descriptors.tiles import (
     ReadTile,

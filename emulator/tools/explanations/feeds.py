@@ -31,14 +31,7 @@ from emulator.matrices.operands import operand_codes
 from emulator.targets import Target, find_target
 from emulator.tools.descriptors.tiles import read_tile
 from emulator.tools.explanations.numbers import ShownCode
-from emulator.tools.operands import (
-    Multiplication,
-    as_codes,
-    gather,
-    group_of,
-    load_matrix,
-    traits,
-)
+from emulator.tools.operands import Multiplication, as_codes, gather, group_of, load_matrix, traits
 from emulator.warp.execute import execute
 from emulator.warp.sparse import metadata, picked_rows, select, stored_columns
 

@@ -16,14 +16,7 @@ from emulator.targets import Target
 from emulator.tools.faults.copies import as_boxes, filled
 from emulator.tools.faults.kernel import Copies, RecordedKernel, Rows, split_k
 from emulator.tools.faults.rows import load_rows
-from emulator.tools.operands import (
-    ONE_WORD,
-    as_codes,
-    gather,
-    scatter,
-    tile_in_memory,
-    traits,
-)
+from emulator.tools.operands import ONE_WORD, as_codes, gather, scatter, tile_in_memory, traits
 from emulator.warp.sparse import check_selector, decompress, metadata
 
 _SCALES = ("scale_a", "scale_b")

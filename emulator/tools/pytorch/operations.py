@@ -11,13 +11,7 @@ import torch
 from dtypes import FORMATS, Array, convert
 from emulator.arith import Engine
 from emulator.isa.recipe import Recipe
-from emulator.matrices.library.product import (
-    multiply,
-    multiply_add,
-    result_codes,
-    scaled,
-    summed,
-)
+from emulator.matrices.library.product import multiply, multiply_add, result_codes, scaled, summed
 from emulator.matrices.library.recorded import (
     OTHER_CHIP,
     OTHER_GENERATION,

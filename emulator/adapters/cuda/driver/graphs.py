@@ -4,14 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from emulator.adapters.cuda.calls import (
-    INVALID_VALUE,
-    CudaError,
-    driver,
-    get,
-    handles,
-    put,
-)
+from emulator.adapters.cuda.calls import INVALID_VALUE, CudaError, driver, get, handles, put
 from emulator.adapters.cuda.driver import launches, memory
 from emulator.adapters.cuda.driver.devices import check_device, check_error
 from emulator.adapters.cuda.driver.modules import Function

@@ -9,14 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dtypes import Array
-from emulator.adapters.cuda.calls import (
-    INVALID_VALUE,
-    CudaError,
-    driver,
-    get,
-    handles,
-    put,
-)
+from emulator.adapters.cuda.calls import INVALID_VALUE, CudaError, driver, get, handles, put
 from emulator.adapters.cuda.driver.arrays import Side, side_of_array
 from emulator.adapters.cuda.driver.devices import check_device, check_error, device, space
 from emulator.adapters.cuda.driver.nodes import Kind, Operation

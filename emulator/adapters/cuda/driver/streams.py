@@ -6,13 +6,7 @@ import ctypes
 import time
 from dataclasses import dataclass, field
 
-from emulator.adapters.cuda.calls import (
-    INVALID_VALUE,
-    CudaError,
-    driver,
-    handles,
-    put,
-)
+from emulator.adapters.cuda.calls import INVALID_VALUE, CudaError, driver, handles, put
 from emulator.adapters.cuda.driver.devices import check_error, device
 from emulator.adapters.cuda.driver.nodes import Graph, Kind, Node, Operation
 

@@ -128,10 +128,7 @@ class Transfer:
         wgmma)."""
         out = self._codes_of_c(block)
         e = self.e
-        with (
-            e.when(self.keep == 0, likely=False),
-            e.loop(math.prod(self.block), step=e.width) as i,
-        ):
+        with e.when(self.keep == 0, likely=False), e.loop(math.prod(self.block), step=e.width) as i:
             e.store(e.constant(0, self.word), out, i)
         return out
 

@@ -139,7 +139,4 @@ _RULES = {
     _aten.max_pool2d_with_indices_backward.default: _pooling_gradient,
 }
 #: operators whose order of additions depends on sizes
-_SUMS = (
-    _aten.embedding_dense_backward.default,
-    _aten.max_pool2d_with_indices_backward.default,
-)
+_SUMS = (_aten.embedding_dense_backward.default, _aten.max_pool2d_with_indices_backward.default)

@@ -157,10 +157,7 @@ def variance_and_mean(
     less = np.float32(1 if correction is None else correction)
     made = squares / np.where(count > less, count - less, _ZERO)
     made = np.sqrt(made) if root else made
-    return (
-        _result(made, x, axes, keepdim, x.dtype),
-        _result(middle, x, axes, keepdim, x.dtype),
-    )
+    return (_result(made, x, axes, keepdim, x.dtype), _result(middle, x, axes, keepdim, x.dtype))
 
 
 def variance(
