@@ -9,7 +9,7 @@ mbarriers within loops, as long as nobody comes too early.
 from __future__ import annotations
 
 from collections import defaultdict
-from time import thread_time
+from time import perf_counter
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -179,11 +179,11 @@ class CompiledWave(Wave):
     def _run_steps(self, strand: Strand, block: Block) -> int | None:
         """Runs the statements of a block as steps or segments."""
         if not block.counts:
-            start = thread_time()
+            start = perf_counter()
             try:
                 return super()._run_block(strand, block)
             finally:
-                self.grid.blocks.took(block, thread_time() - start)
+                self.grid.blocks.took(block, perf_counter() - start)
         done, lanes, marks = 0, len(strand), strand.marks
         try:
             for step, count in zip(block.steps, block.counts, strict=True):

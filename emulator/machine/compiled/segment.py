@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Sequence
 from math import inf
-from time import perf_counter, thread_time
+from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -80,9 +80,9 @@ class Segment:
 
     def __call__(self, s: Strand) -> None:
         if self._native is None and self._left > 0:
-            start = thread_time()
+            start = perf_counter()
             self._interpret(s)
-            self._left -= thread_time() - start
+            self._left -= perf_counter() - start
             return
         native = self._native or self._compiled()
         if native is None or not native.can_run(s):
