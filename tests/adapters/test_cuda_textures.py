@@ -267,3 +267,11 @@ def test_objects_that_are_not_modelled_say_so(
         texture(array, options)
     assert caught.value.code == 801
     assert message in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("options", [{0: 4, 1: 4, 2: 4}, {LINEAR: 2}])
+def test_modes_that_there_are_not_are_errors(options: dict[int, int]) -> None:
+    array = made("cudaMallocArray", channels(32, 1, UNSIGNED), 4, 4, 0)
+    with pytest.raises(CudaError) as caught:
+        texture(array, options)
+    assert caught.value.code == 1

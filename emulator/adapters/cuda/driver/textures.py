@@ -102,6 +102,8 @@ class TextureObject:
         border = cast("tuple[float, float, float, float]", struct.unpack_from("<4f", self.raw, 40))
         shape, levels = self.resource.shape, self.resource.mipmaps
         asked = set(modes[: shape.rank])
+        if max(asked) >= len(_ADDRESSES) or max(filter_, level_filter) >= len(_FILTERS):
+            raise CudaError(INVALID_VALUE)
         if len(asked) > 1:
             raise UnsupportedError("axes with different address modes are not modelled here")
         if anisotropy > 1:
