@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from emulator import Descriptor, KernelError, Module, TensorMap, find_faults
+from emulator.tools.faults import copies
 
 #: two blocks of 64 rows of C; each goes along k in tiles of 64
 PTX = """
@@ -99,7 +100,10 @@ A, B = (RNG.standard_normal((rows, 128)).astype("f2") for rows in (128, 8))
 OF_A, OF_B, ROWS = "[%maps0, {%k, %row}]", "[%maps1, {%k, 0}]", "    shl.b32 %row, %tile, 6;\n"
 
 
-def faults(*changes, rows_of_a=64):
+COPIES = {x.name for x in copies.MISTAKES}
+
+
+def faults(*changes, rows_of_a=64, map_a=None, **more):
     text = PTX
     for old, new in changes:
         assert old in text
@@ -107,10 +111,11 @@ def faults(*changes, rows_of_a=64):
     maps = [
         TensorMap.tiled(x, box=(64, rows), swizzle="128B") for x, rows in ((A, rows_of_a), (B, 8))
     ]
+    maps[0] = map_a or maps[0]
     word = int(Descriptor(0, stride_byte_offset=1024, swizzle_bytes=128).encode())
     return find_faults(Module(text)["product"], grid=2, block=128,
                        args=[*maps, np.zeros((128, 8), "f4"), word],
-                       expected=A.astype("f4") @ B.T.astype("f4"))  # fmt: skip
+                       expected=A.astype("f4") @ B.T.astype("f4"), **more)  # fmt: skip
 
 
 def test_right_coordinates_have_no_fault():
@@ -159,6 +164,14 @@ def test_wrong_coordinates_are_named_first(planted):
     assert (change[1] if copy == change[0] else copy) in found.statement
 
 
+def test_right_tiles_in_the_place_of_others_are_laid_on_the_stores():
+    """As well the copies of A could be wrong."""
+    (found,) = faults(
+        ("    ld.param.u64 %out", "    xor.b32 %tile, %tile, 1;\n    ld.param.u64 %out")
+    )
+    assert found.detail == "C: the tile from row 0, column 0 on is stored from row 64, column 0 on"
+
+
 def test_copies_of_a_statement_each():
     """Two statements fill two halves of A's tile; only the second one is wrong."""
     halves = "".join(
@@ -174,6 +187,24 @@ def test_copies_of_a_statement_each():
     (found,) = faults((whole, halves), (ROWS, rows.replace(", 32", ", 40")), rows_of_a=32)
     assert "%r8}" in found.statement
     assert found.detail == ("tensor copy 0 at (0, 40): coordinate 1 -8: (0, 32) instead of (0, 40)")
+
+
+def test_of_copies_in_another_mode_only_the_bytes_are_looked_at():
+    """The same tiles of A by im2col: 64 pixels of 64 channels; and a tile of channels too far."""
+    copy = re.search(r"\n    cp\.async\S+\s+\[tile_a\].*?;", PTX, re.DOTALL)[0]
+    im2col = copy.replace(".2d", ".3d").replace(".tile", ".im2col").replace("%row}", "%row, 0}")
+    im2col = im2col.replace("[full];", "[full], {%none};")
+    declared = (".reg .f32 %d<4>;", ".reg .f32 %d<4>;\n    .reg .b16 %none;")
+    none = (ROWS, f"{ROWS}    mov.b16 %none, 0;\n")
+    map_a = TensorMap.im2col(A[None], lower=(0,), upper=(0,), channels=64, pixels=64,
+                             swizzle="128B")  # fmt: skip
+    given = {"map_a": map_a, "a": A, "b": B.T}
+    right = faults((copy, im2col), declared, none, **given)
+    assert not len(right) and not right.wrong
+    wrong = faults((copy, im2col.replace("%k,", "%behind,")), declared, none, **given)
+    assert wrong.wrong and wrong.code == 1 and not any(x.fault.mistake in COPIES for x in wrong)
+    for report in (right, wrong):
+        assert "ptx:43: of a copy in another mode than .tile the bytes are looked at" in str(report)
 
 
 @pytest.mark.parametrize(
