@@ -5,7 +5,7 @@ import re
 import numpy as np
 import pytest
 
-from emulator import Descriptor, KernelError, Module, TensorMap, find_faults
+from emulator import Descriptor, KernelError, Memory, Module, TensorMap, find_faults
 from emulator.tools.faults import copies
 
 #: two blocks of 64 rows of C; each goes along k in tiles of 64
@@ -164,6 +164,19 @@ def test_wrong_coordinates_are_named_first(planted):
     assert (change[1] if copy == change[0] else copy) in found.statement
 
 
+def test_of_a_tensor_within_an_array_only_the_bytes_are_looked_at():
+    memory = Memory()
+    memory.map(1 << 20, np.concatenate([A[:2], A]))
+    inside = (1 << 20) + 512
+    map_a = TensorMap.tiled(inside, dtype="float16", dims=(128, 128), strides=(256,), box=(64, 64),
+                            swizzle="128B")  # fmt: skip
+    given = {"map_a": map_a, "memory": memory, "a": A, "b": B.T}
+    assert not faults(**given).wrong
+    report = faults((OF_A, "[%maps0, {%row, %k}]"), **given)
+    assert report.wrong and not any(x.fault.mistake in COPIES for x in report)
+    assert "ptx:41: a copy of a tensor that begins where no array of args= does" in str(report)
+
+
 def test_right_tiles_in_the_place_of_others_are_laid_on_the_stores():
     """As well the copies of A could be wrong."""
     (found,) = faults(
@@ -204,7 +217,9 @@ def test_of_copies_in_another_mode_only_the_bytes_are_looked_at():
     wrong = faults((copy, im2col.replace("%k,", "%behind,")), declared, none, **given)
     assert wrong.wrong and wrong.code == 1 and not any(x.fault.mistake in COPIES for x in wrong)
     for report in (right, wrong):
-        assert "ptx:43: of a copy in another mode than .tile the bytes are looked at" in str(report)
+        assert "ptx:43: a copy in another mode than .tile; the bytes that it has written" in str(
+            report
+        )
 
 
 @pytest.mark.parametrize(

@@ -575,11 +575,8 @@ class _Launch:
         tiles = self.tiles = chains(recorder.products)
         self.locations = Locations(kernel.bound.program, kernel)
         self.gemms: dict[str, _Gemm] = {}
-        self.notes = [
-            f"{self.locations.ptx_line(pc)}: of a copy in another mode than .tile the bytes are "
-            "looked at, and not the coordinates"
-            for pc in sorted(recorder.transfers.unknown)
-        ]
+        self.notes: list[str] = []
+        self.transfers = recorder.transfers
         for tile in tiles:
             name = str(tile.ins)
             if name not in self.gemms:
@@ -622,6 +619,11 @@ class _Launch:
                 f"of {lost} tiles neither the operands nor the result tell where in C they belong: "
                 "give inputs whose elements all differ"
             )
+        self.notes += [
+            f"{self.locations.ptx_line(pc)}: {why}; the bytes that it has written are looked at, "
+            "and not its coordinates"
+            for pc, why in sorted(self.transfers.unknown.items())
+        ]
         wrong = int(self.meant.wrong.sum())
         if wrong and not found:
             self.notes.append(

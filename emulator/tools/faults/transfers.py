@@ -40,8 +40,8 @@ class Transfers:
         #: those of the launch, by address
         self.arrays: Mapping[int, Array] = {}
         self.of_block: dict[Index, list[Transfer]] = {}
-        #: statements of another mode: the fault finder does not know their coordinates
-        self.unknown: set[int] = set()
+        #: statements whose coordinates the fault finder does not know, and why
+        self.unknown: dict[int, str] = {}
         #: by statement: its guard, its operands and what reads them
         self._issues: dict[Statement, tuple[Any, TensorIssue, Any]] = {}
 
@@ -62,7 +62,7 @@ class Transfers:
     def _issued(self, thread: Thread, pc: int, issue: TensorIssue, who: Issuer) -> None:
         found = issue.box(who)
         if found.tensor_map.mode != "tiled" or issue.form.mode != "tile":
-            self.unknown.add(pc)
+            self.unknown[pc] = "a copy in another mode than .tile"
             return
         for place, _ in issue.targets(who, found.plan.shared_bytes, BOX_ALIGNMENT):
             box = Box(found.tensor_map, tuple(found.coordinates), place.start)
@@ -82,7 +82,10 @@ class Transfers:
         kept = []
         for pc, box in reversed(self.of_block.get(block, ())[:until]):
             found = self.arrays.get(box.tensor_map.address or 0)
-            if found is None or not _reaches(box, read):
+            if not _reaches(box, read):
+                continue
+            if found is None:
+                self.unknown[pc] = "a copy of a tensor that begins where no array of args= does"
                 continue
             of_array = replace(box.tensor_map, address=None, backing=Backing(found))
             box = box._replace(tensor_map=of_array)
