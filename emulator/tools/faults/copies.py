@@ -47,7 +47,7 @@ def as_boxes(given: Any) -> tuple[Box, ...]:
             raise OperandError(f"boxes= are of tiled maps of arrays; got {shown(tensor_map, 200)}")
         at = integers("coordinates of a tensor copy", coordinates, tensor_map.rank)
         box = Box(tensor_map, at, integer("the shared address of a tensor copy", address))
-        _image(box)  # may raise
+        image_of(box)  # may raise
         boxes.append(box)
     return tuple(boxes)
 
@@ -60,12 +60,12 @@ def filled(before: Array, boxes: Sequence[Box]) -> Array:
     shared = before.copy()
     space = Space.of(shared, "shared")
     for box in boxes:
-        places, rows = _image(box)
+        places, rows = image_of(box)
         space.store(places, rows, RUN)
     return shared
 
 
-def _image(box: Box) -> tuple[Array, Array]:
+def image_of(box: Box) -> tuple[Array, Array]:
     """Places of the 16-byte runs of a copy in shared memory, and their contents."""
     tensor_map, coordinates, address = box
     if address % SHARED_ALIGNMENT or address < 0:
@@ -123,10 +123,12 @@ def _coordinates(first: Box) -> Iterator[Edit]:
 
 
 def _at(dimension: int, *, times: int = 1, over: int = 1, by: int = 0) -> Change:
-    """With one coordinate multiplied, divided and shifted."""
+    """With one coordinate multiplied, divided where that leaves nothing over, and shifted."""
 
     def change(box: Box, number: int) -> Box:
         at = list(box.coordinates)
+        if at[dimension] * times % over:
+            return box
         at[dimension] = at[dimension] * times // over + by
         return box._replace(coordinates=tuple(at))
 
@@ -200,9 +202,19 @@ def _generator(
                             which = f"tensor copy {chosen[0]} at {boxes[chosen[0]].coordinates}"
                         changed = {i: (numbers.index(i), change) for i in chosen}
                         with suppress(EmulatorError):  # no such map, copy or place
-                            yield Variant(name, f"{which}: {text}", _edited(kernel, changed))
+                            made = _edited(kernel, changed)
+                            yield Variant(name, f"{which}: {text}{_moved(kernel, made)}", made)
 
     return variants
+
+
+def _moved(kernel: RecordedKernel, made: RecordedKernel) -> str:
+    """The first coordinates that are others, in words."""
+    assert kernel.copies is not None and made.copies is not None
+    for old, new in zip(kernel.copies.boxes, made.copies.boxes, strict=True):
+        if old.coordinates != new.coordinates:
+            return f": {new.coordinates} instead of {old.coordinates}"
+    return ""
 
 
 def _edited(kernel: RecordedKernel, changed: Mapping[int, tuple[int, Change]]) -> RecordedKernel:
@@ -216,7 +228,8 @@ def _edited(kernel: RecordedKernel, changed: Mapping[int, tuple[int, Change]]) -
         boxes[i] = change(boxes[i], number)
     if boxes == list(kernel.copies.boxes):
         return kernel
-    return _with_memory(kernel, filled(kernel.copies.before, boxes))
+    copies = kernel.copies._replace(boxes=tuple(boxes))
+    return replace(_with_memory(kernel, filled(copies.before, boxes)), copies=copies)
 
 
 def _with_memory(kernel: RecordedKernel, shared: Array) -> RecordedKernel:

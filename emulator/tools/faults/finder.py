@@ -187,8 +187,9 @@ def find_faults(
 
     Of a whole kernel, in place of `ins`: ``find_faults(kernel, grid=, block=, args=, expected=C)``
     launches it as `Kernel.launch` does, on the reference engine, and looks at every dense mma and
-    wgmma. A and B are the arguments whose product is `expected` ``(M, N)``, but for rounding and a
-    factor; `a` ``(M, K)`` and `b` ``(K, N)`` name others. The answer is a `LaunchFaults`.
+    wgmma, with the tensor copies that brought its operands. A and B are the arguments whose product
+    is `expected` ``(M, N)``, but for rounding and a factor; `a` ``(M, K)`` and `b` ``(K, N)`` name
+    others. The answer is a `LaunchFaults`; a kernel with another product raises KernelError.
 
     Of a tcgen05.mma, with its instruction descriptor `idesc`, the matrices and `d` are taken, one
     tile of D; scales for all steps along k, `scale_b` ``(v, n)``.

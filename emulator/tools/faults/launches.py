@@ -30,16 +30,20 @@ from emulator.machine.debugger.locations import Locations
 from emulator.machine.module import Kernel
 from emulator.machine.shared.place import Index, shown
 from emulator.report import Report
+from emulator.tools.faults.copies import MISTAKES
 from emulator.tools.faults.kernel import RecordedKernel
 from emulator.tools.faults.observed import Product, Recorder
 from emulator.tools.faults.report import Fault, FaultReport
 from emulator.tools.faults.stores import Places, wrong_places
+from emulator.tools.faults.transfers import Transfer, Transfers
 from emulator.tools.operands import as_codes, tile_in_memory
 
 #: the fault finder on one instruction
 Search = Callable[..., FaultReport]
 #: by block and thread: offsets in C, and the bytes stored there
 Stores = Mapping[tuple[Index, int], Sequence[tuple[int, bytes]]]
+#: row and column in C, as far as they are known
+Place = tuple[int | None, int | None]
 #: cosine between two matrices from which on one is taken for the product that the other is, too
 _ALIKE = 0.98
 #: of the sum of absolute products: as much may lie between two right sums in floating point. The
@@ -157,6 +161,12 @@ class Tile:
     along: list[int] = field(default_factory=list)
     #: operand -> whether it is wrong in each product
     wrong: dict[str, list[bool]] = field(default_factory=dict)
+    #: what the products take from A and B, None where it leaves shared memory, and where that
+    #: stands in A and in B
+    held: dict[str, list[Array | None]] = field(default_factory=dict)
+    found: dict[str, list[tuple[int, int] | None]] = field(default_factory=dict)
+    #: where the result stands in C
+    there: tuple[int, int] | None = None
     #: the result stands in C where it belongs; where it stands instead, if anywhere
     stored: bool = True
     elsewhere: tuple[int, int] | None = None
@@ -164,6 +174,12 @@ class Tile:
     @property
     def ins(self) -> MatrixInstruction:
         return self.products[0].ins
+
+    @property
+    def voted(self) -> tuple[int | None, int | None]:
+        """Its row and column, as most of its operands say."""
+        rows = [x[0] for x in self.found["a"] if x]
+        return _usual(rows, None), _usual([x[1] for x in self.found["b"] if x], None)
 
     @property
     def right(self) -> bool:
@@ -212,8 +228,10 @@ class _Places:
 class _Gemm:
     """The matrices of a GEMM as the tiles of one instruction see them."""
 
-    def __init__(self, meant: Meant, ins: MatrixInstruction, target: Any) -> None:
-        self.meant, self.ins, self.target = meant, ins, target
+    def __init__(
+        self, meant: Meant, ins: MatrixInstruction, target: Any, transfers: Transfers
+    ) -> None:
+        self.meant, self.ins, self.target, self.transfers = meant, ins, target, transfers
         self.k = meant.a.shape[1]
         # A last tile may stick out of the matrix: behind it are zeros.
         a, b = as_codes("A", FORMATS[ins.a_type], meant.a), as_codes("B", FORMATS[ins.b_type],
@@ -244,25 +262,32 @@ class _Gemm:
 
     # --- where a tile belongs, and what is wrong with it ---
 
-    def judge(self, tile: Tile) -> None:
-        """Fills in what can be told of a tile."""
-        matrices = [{x: self._matrix(product, x) for x in "ab"} for product in tile.products]
-        found_a = [None if x["a"] is None else self._in_a.of(x["a"]) for x in matrices]
-        found_b = [None if x["b"] is None else self._in_b.of(x["b"]) for x in matrices]
-        result = self.result(tile)
-        there = self._in_c.of(result)
-        tile.row = _usual([x[0] for x in found_a if x], there and there[0])
-        tile.column = _usual([x[1] for x in found_b if x], there and there[1])
+    def look(self, tile: Tile) -> None:
+        """Finds where the operands and the result of a tile stand."""
+        for name, places in (("a", self._in_a), ("b", self._in_b)):
+            held = tile.held[name] = [self._matrix(product, name) for product in tile.products]
+            tile.found[name] = [None if x is None else places.of(x) for x in held]
+        tile.there = self._in_c.of(self.result(tile))
+
+    def judge(self, tile: Tile, by_result: bool) -> None:
+        """Fills in what can be told of a tile; `by_result`: what is stored says where it belongs,
+        not the operands."""
+        there = tile.there
+        ways = [there or (None, None), tile.voted]
+        (tile.row, tile.column), other = ways if by_result else ways[::-1]
+        tile.row = other[0] if tile.row is None else tile.row
+        tile.column = other[1] if tile.column is None else tile.column
         if tile.row is None or tile.column is None:
             return
-        tile.along = self._along([x and x[1] for x in found_a], [x and x[0] for x in found_b])
+        tile.along = self._along([x and x[1] for x in tile.found["a"]],
+                                 [x and x[0] for x in tile.found["b"]])  # fmt: skip
+        result = self.result(tile)
         rows, cols = tile.row + np.arange(self.ins.m), tile.column + np.arange(self.ins.n)
         for name in "ab":
             tile.wrong[name] = []
-            for k, found in zip(tile.along, matrices, strict=True):
+            for k, held in zip(tile.along, tile.held[name], strict=True):
                 inner = slice(k, k + self.ins.k)
                 meant = self.a[rows, inner] if name == "a" else self.b[inner, cols]
-                held = found[name]
                 tile.wrong[name].append(held is None or not np.array_equal(meant, held))
         inside = self.meant.stored[tile.row :, tile.column :][: self.ins.m, : self.ins.n]
         part = np.ascontiguousarray(result[: inside.shape[0], : inside.shape[1]])
@@ -294,9 +319,11 @@ class _Gemm:
 
     # --- which mistake it is ---
 
-    def search_operand(self, search: Search, tile: Tile, name: str) -> FaultReport:
+    def search_operand(
+        self, search: Search, tile: Tile, name: str
+    ) -> tuple[FaultReport, Transfer | None]:
         """The fault finder on an operand, in the steps from the first wrong one on that find shared
-        memory alike."""
+        memory alike; and one of the tensor copies that are to blame, where they are."""
         which = self._alike(tile, name)
         chosen = [tile.products[i] for i in which]
         ks = np.concatenate([np.arange(self.ins.k) + tile.along[i] for i in which])
@@ -316,8 +343,22 @@ class _Gemm:
             given |= {f"trans_{name}": last.rows[name].trans, "shared": last.rows[name].shared}
         else:
             given[f"registers_{name}"] = np.stack([x.words[name] for x in chosen])
-        return search(self.ins, self.a[np.ix_(rows, ks)], self.b[np.ix_(ks, cols)],
-                      target=self.target, **given)  # fmt: skip
+        part = self.a[np.ix_(rows, ks)], self.b[np.ix_(ks, cols)]
+        read = np.unique(np.concatenate([self._read(x, name) for x in chosen]))
+        memory = self._memory(last, name)
+        brought = self.transfers.standing(last.block, last.transfers, memory, read)
+        # Those of one statement at a time, then all together.
+        ways = [[x for x in brought if x.pc == pc] for pc in dict.fromkeys(x.pc for x in brought)]
+        best: FaultReport | None = None
+        for way in [*ways, *([brought] if len(ways) != 1 else [])]:
+            boxes = {"boxes": [x.box for x in way]} if way else {}
+            report = search(self.ins, *part, target=self.target, **given, **boxes)
+            best = best or report
+            if report.exact:
+                copied = report.exact[0].mistake in {x.name for x in MISTAKES}
+                return report, way[0] if copied else None
+        assert best is not None
+        return best, None
 
     def _alike(self, tile: Tile, name: str) -> list[int]:
         """Steps around the first wrong one between which what the earlier ones read stays."""
@@ -326,8 +367,10 @@ class _Gemm:
         for i, product in enumerate(tile.products):
             before = epochs[-1][-1] if epochs[-1] else None
             if before is not None:
-                old, new = (self._memory(tile.products[x], name) for x in (before, i))
-                if not np.array_equal(old[read], new[read]):
+                earlier = tile.products[before]
+                old, new = (self._memory(x, name) for x in (earlier, product))
+                sent = product.block, earlier.transfers, product.transfers
+                if not np.array_equal(old[read], new[read]) or self.transfers.refilled(*sent, read):
                     epochs.append([])
                     read = np.zeros(0, np.int64)
             epochs[-1].append(i)
@@ -426,6 +469,16 @@ class _Gemm:
         return ""
 
 
+def _cover(shape: tuple[int, ...], tiles: Sequence[Tile], places: Sequence[Place]) -> bool:
+    """Whether tiles at these places cover C, each element once."""
+    count = np.zeros(shape, int)
+    for tile, (row, column) in zip(tiles, places, strict=True):
+        if row is None or column is None:
+            return False
+        count[row : row + tile.ins.m, column : column + tile.ins.n] += 1
+    return bool((count == 1).all())
+
+
 def _usual(votes: list[int], other: int | None) -> int | None:
     return Counter(votes).most_common(1)[0][0] if votes else other
 
@@ -515,18 +568,26 @@ class _Launch:
     """A launch that was recorded, and the search for its mistakes."""
 
     def __init__(
-        self, kernel: Kernel, meant: Meant, tiles: list[Tile], stores: Stores, search: Search
+        self, kernel: Kernel, meant: Meant, recorder: Recorder, stores: Stores, search: Search
     ) -> None:
-        self.kernel, self.meant, self.tiles, self.search = kernel, meant, tiles, search
+        self.kernel, self.meant, self.search = kernel, meant, search
         self.stores = stores
+        tiles = self.tiles = chains(recorder.products)
         self.locations = Locations(kernel.bound.program, kernel)
         self.gemms: dict[str, _Gemm] = {}
         self.notes: list[str] = []
+        self.transfers = recorder.transfers
         for tile in tiles:
             name = str(tile.ins)
             if name not in self.gemms:
-                self.gemms[name] = _Gemm(meant, tile.ins, kernel.module.target)
-            self.gemms[name].judge(tile)
+                self.gemms[name] = _Gemm(meant, tile.ins, kernel.module.target, recorder.transfers)
+            self.gemms[name].look(tile)
+        shape, voted = meant.stored.shape, [x.voted for x in tiles]
+        by_result = not _cover(shape, tiles, voted) and _cover(
+            shape, tiles, [x.there or (None, None) for x in tiles]
+        )
+        for tile in tiles:
+            self.gemms[str(tile.ins)].judge(tile, by_result)
         self._join()
 
     def _join(self) -> None:
@@ -558,6 +619,11 @@ class _Launch:
                 f"of {lost} tiles neither the operands nor the result tell where in C they belong: "
                 "give inputs whose elements all differ"
             )
+        self.notes += [
+            f"{self.locations.ptx_line(pc)}: {why}; the bytes that it has written are looked at, "
+            "and not its coordinates"
+            for pc, why in sorted(self.transfers.unknown.items())
+        ]
         wrong = int(self.meant.wrong.sum())
         if wrong and not found:
             self.notes.append(
@@ -576,13 +642,14 @@ class _Launch:
     def _operands(self, name: str, tiles: list[Tile]) -> Iterator[LaunchFault]:
         best: FaultReport | None = None
         for tile in tiles[:_LOOKS]:
-            report = self.gemms[str(tile.ins)].search_operand(self.search, tile, name)
+            gemm = self.gemms[str(tile.ins)]
+            report, copy = gemm.search_operand(self.search, tile, name)
             own = [x for x in report.faults if x.operand in (name, "")]
             if not own:
                 best = best or report
                 continue
             product = tile.products[next(i for i, x in enumerate(tile.wrong[name]) if x)]
-            pc = product.loads.get(name, product.pc)
+            pc = copy.pc if copy else product.loads.get(name, product.pc)
             for fault in own:
                 yield self._fault(fault, tile, len(tiles), pc)
             return
@@ -646,8 +713,10 @@ def find_launch_faults(
             f"{kernel.name} executes no dense mma or wgmma; the fault finder takes no other product"
         )
     meant = find_meant(expected, a, b, arrays, before)
-    start = next(x.address for x in prepared.arena if x.name == meant.name)
+    placed = {x.name: x.address for x in prepared.arena}
+    start = placed[meant.name]
     end = start + meant.stored.nbytes
     stores = {who: [(at - start, data) for at, data in each if start <= at < end]
               for who, each in recorder.stores.items()}  # fmt: skip
-    return _Launch(kernel, meant, chains(recorder.products), stores, search).report(limit)
+    recorder.transfers.arrays = {placed[x]: y for x, y in arrays.items() if x in placed}
+    return _Launch(kernel, meant, recorder, stores, search).report(limit)

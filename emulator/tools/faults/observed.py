@@ -14,7 +14,8 @@ import numpy as np
 
 from dtypes import Array
 from emulator.arith.scalar.types import TYPES
-from emulator.errors import OperandError
+from emulator.errors import OperandError, UnsupportedError
+from emulator.isa.kinds import is_tensor_product, starts_with
 from emulator.isa.matrix import MatrixInstruction
 from emulator.isa.movement import Movement
 from emulator.machine.reference.fragments import Fetch, Registers
@@ -28,10 +29,13 @@ from emulator.memory.space import Space
 from emulator.ptx.program import Address, Statement, items_of
 from emulator.tools.faults.kernel import Rows
 from emulator.tools.faults.rows import load_rows
+from emulator.tools.faults.transfers import Transfers
 from emulator.warp import multiply
 from emulator.warp.call import Call
 
 _STORES = frozenset({"writes"})
+#: what the opcode of a tensor copy begins with
+_COPY = "cp.async.bulk.tensor"
 #: matrix instructions that one launch may execute under the recorder
 _MOST = 1 << 16
 
@@ -52,6 +56,8 @@ class Product:
     result: Array
     #: all of shared memory, uint8 ``(bytes,)``
     shared: Array
+    #: how many tensor copies the block has been sent by then
+    transfers: int
     #: where ldmatrix loaded registers of a and b from; addresses are ``(1, lanes)``
     rows: Mapping[str, Rows] = field(default_factory=dict)
     #: the statements of these ldmatrix
@@ -69,11 +75,12 @@ class _Loaded(NamedTuple):
 
 
 class Recorder:
-    """Collects the dense `mma` and `wgmma` of a launch, in the order of execution, and what each
-    thread stores."""
+    """Collects the dense `mma` and `wgmma` of a launch, in the order of execution, its tensor
+    copies, and what each thread stores."""
 
     def __init__(self) -> None:
         self.products: list[Product] = []
+        self.transfers = Transfers()
         #: by block and number of the thread: addresses and the bytes stored there
         self.stores: dict[tuple[Index, int], list[tuple[int, bytes]]] = {}
         #: by statement: what reads its operands
@@ -83,15 +90,22 @@ class Recorder:
         self._snapshots: dict[Index, Array] = {}
 
     def observe(self, threads: Sequence[Thread], pc: int) -> None:
-        """Looks at a statement that is about to be executed."""
+        """Looks at a statement that is about to be executed.
+
+        Raises UnsupportedError for a product that is not modelled.
+        """
         statement = threads[0].run.program.statements[pc]
         ins = statement.instruction
         if not isinstance(ins, (MatrixInstruction, Movement)):
             if statement.effects == _STORES and isinstance(statement.operands.get("a"), Address):
                 self._stored(threads, statement)
+            elif starts_with(str(ins), _COPY):
+                self.transfers.observe(threads, statement)
+            elif is_tensor_product(str(ins)):
+                raise _not_modelled(statement)
             return
         if isinstance(ins, MatrixInstruction) and (ins.is_sparse or ins.is_block_scaled):
-            return
+            raise _not_modelled(statement)
         peers = together(threads, ins.lanes, statement)
         if peers and isinstance(ins, MatrixInstruction):
             self._multiplied(peers, statement, ins)
@@ -156,7 +170,8 @@ class Recorder:
                 loads[name] = self._loaded[_warp(first)][indexes[0]].pc
         self.products.append(Product(
             statement.pc, first.block.index, first.warp.number, ins, words, options,
-            multiply.run(call), shared, rows, loads,
+            multiply.run(call), shared, len(self.transfers.of_block.get(first.block.index, ())),
+            rows, loads,
         ))  # fmt: skip
 
     def _rows(
@@ -193,6 +208,14 @@ class Recorder:
         if held is None or not np.array_equal(held, now):
             held = self._snapshots[thread.block.index] = now.copy()
         return held
+
+
+def _not_modelled(statement: Statement) -> UnsupportedError:
+    return UnsupportedError(
+        f"{statement.instruction}: of a whole kernel the fault finder takes dense mma and wgmma, "
+        "no sparse or block-scaled product and no tcgen05.mma; give find_faults the instruction "
+        "with its operands and D instead"
+    )
 
 
 def _warp(thread: Thread) -> tuple[Index, int]:
