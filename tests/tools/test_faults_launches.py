@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from emulator import Descriptor, Module, OperandError, TensorMap, UnsupportedError, find_faults
-from emulator.tools.faults.launches import Meant
+from emulator.tools.faults.meant import Meant
 from emulator.tools.guide import pages
 
 KERNEL = Module(Path(__file__).parents[1] / "cuda" / "gemm_mma.ptx")["product"]
