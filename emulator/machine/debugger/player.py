@@ -55,11 +55,14 @@ class Initialised:
                 mbarriers.barrier_of(statement),
             )
         holds, barrier = find
+        # Who watches memory is told when the statement executes.
+        told, run.touched = run.touched, {}
         for thread in threads:
             with suppress(AccessError, EmulatorError):
                 if holds is None or holds(thread):
                     rank, word = divmod(barrier(thread), run.shared_bytes // SIZE)
                     self.found[thread.cluster.blocks[rank].number, word] = None
+        run.touched = told
 
 
 class _Play:

@@ -285,6 +285,9 @@ Step = Each | Flow | Together
 # --- the launch -----------------------------------------------------------------------------------
 
 
+Touched = Callable[[Thread, memoryview, int, int, Sequence[str]], None]
+
+
 @dataclass(eq=False)
 class Run:
     """A launch under way: what all its threads share."""
@@ -323,6 +326,9 @@ class Run:
     def __post_init__(self) -> None:
         #: called with the threads that go next, and their pc, before each statement
         self.observe: Callable[[Sequence[Thread], int], None] | None = self.launch.observe
+        #: who is told of accesses to memory: the thread, the memory, start and size in bytes there,
+        #: and the uses, "read" and "written"
+        self.touched: dict[object, Touched] = {}
         self.threads = int(np.prod(self.block))
         self.lanes_of_block = -(-self.threads // WARP) * WARP
         self.blocks_of_cluster = int(np.prod(self.cluster))
