@@ -495,22 +495,33 @@ class Debugger:
     def _back(self, meets: Callable[[Sequence[Thread], int], str]) -> Stop:
         """Moves to the last statement before this one that `meets` something."""
         player, found, why = self.player, 0, "start of the launch"
-        for stopper in self.stops.values():
-            stopper.start()
         held = {n: (x.hits, x.ignore, x.temporary) for n, x in self.stops.items()}
         for stopper in self.stops.values():
             stopper.ignore, stopper.temporary = 0, False
         before = player.number + (player.outcome is not None)
 
+        met, started = 0, False
+
         def look(threads: Sequence[Thread], pc: int) -> None:
-            nonlocal found, why
+            nonlocal found, why, met, started
             self._behind = False
+            if not started:
+                started = True
+                for stopper in self.stops.values():
+                    stopper.start()
             reason = meets(threads, pc)
             number = player.number - self._behind
             if reason and 0 < number < before:
-                found, why = number, reason.strip()
+                found, why, met = number, reason.strip(), met + 1
 
-        player.again(look)
+        # What is met first may be so because nothing is known of the statements before.
+        starts = player.starts()
+        for back in (2**i for i in range(len(starts).bit_length() + 1)):
+            start = starts[-min(back, len(starts))]
+            player.again(look, start)
+            if met > 1 or not start:
+                break
+            met, found, why, started = 0, 0, "start of the launch", False
         for number, (hits, ignore, temporary) in held.items():
             stopper = self.stops[number]
             stopper.hits, stopper.ignore, stopper.temporary = hits, ignore, temporary

@@ -182,7 +182,7 @@ def users_of(
 ) -> dict[str, Thread]:
     """By use, "read" and "written": the first of the threads whose register a statement uses."""
     read = {i for bound in statement.bound("read") for i in registers_of(bound)}
-    written = set()
+    written: set[int] = set()
     for bound in statement.bound("written"):
         (read if isinstance(bound, Address) else written).update(registers_of(bound))
     guard = statement.guard
