@@ -35,7 +35,6 @@ Wanted = Callable[[Sequence[Thread], int], bool]
 #: kinds of errors that are raised between statements: the threads stand where they are to go on
 _BETWEEN = ("deadlock", "endless loop", "step limit")
 
-
 #: seconds between snapshots, and how often the time of the last one; they may have so many bytes,
 #: and be so many: beyond that, every second one is dropped
 _PAUSE, _SHARE, _MOST_BYTES, _MOST = 0.05, 10, 1 << 28, 64
