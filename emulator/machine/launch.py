@@ -135,6 +135,8 @@ class Launch:
 
     def __post_init__(self) -> None:
         self.done_blocks = 0
+        #: a run of the reference engine that goes on, from what the debugger has put back
+        self.under_way: Any = None
         #: findings of the checks so far
         self.found: Iterable[Finding] = ()
         #: where they know that ptxas compiles a statement wrongly

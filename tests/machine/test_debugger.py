@@ -445,3 +445,107 @@ def test_a_recorded_kernel_ends_with_its_bytes(monkeypatch):
     path = next(x for x in KERNELS if x.stem == "tri_softmax")
     assert set(differing_bytes(path, engine="reference")) == {0}
     assert len(seen) >= 3
+
+
+USES = (
+    HEAD
+    + """.visible .entry go(.param .u64 a, .param .u64 b)
+{
+ .reg .b32 %r<9>; .reg .b64 %rd<9>; .reg .pred %p<3>;
+ .shared .align 16 .b32 tile[64];
+ .shared .align 8 .b64 bar;
+ .local .align 4 .b32 own[4];
+ ld.param.u64 %rd1, [a];
+ ld.param.u64 %rd4, [b];
+ mov.u32 %r1, %tid.x;
+ setp.eq.u32 %p1, %r1, 5;
+ mul.wide.u32 %rd2, %r1, 16;
+ add.s64 %rd3, %rd1, %rd2;
+ mov.u32 %r6, tile;
+ mad.lo.u32 %r6, %r1, 4, %r6;
+ st.shared.u32 [tile+20], 7;
+ st.local.u32 [own+4], %r1;
+ @%p1 mbarrier.init.shared.b64 [bar], 1;
+ ld.shared.u32 %r2, [%r6];
+ @!%p1 ld.shared.u32 %r3, [tile+16];
+ @%p1 st.shared.u32 [tile+20], 7;
+ @%p1 atom.shared.add.u32 %r3, [tile+20], 1;
+ @%p1 st.shared.u16 [tile+22], 0;
+ @%p1 mbarrier.arrive.shared.b64 %rd5, [bar];
+ @%p1 cp.async.ca.shared.global [tile+16], [%rd4], 16;
+ cp.async.wait_all;
+ ld.local.u32 %r4, [own+4];
+ ld.global.u32 %r5, [%rd3+4];
+ st.global.u32 [%rd4], %r2;
+ ret;
+}"""
+)
+
+
+def used(method, what, lane=5, **options):
+    """The opcodes behind which a watchpoint stops, with its texts."""
+    arrays = [np.arange(128, dtype=np.uint32), np.zeros(64, np.uint32)]
+    with debug(USES, 32, arrays, **options) as d:
+        d.focus(lane=lane)
+        d.stepi(2)
+        made = getattr(d, method)(what)
+        found = []
+        while not (stop := d.cont()).ended:
+            opcode = d.locations.program.statements[d.player.pc - 1].instruction
+            assert stop.reason.startswith(f"watchpoint {made.number}, {what}: ")
+            found.append((str(opcode), stop.reason.partition(": ")[2]))
+        # Backward, the same statements, before they execute.
+        back = []
+        while (stop := d.cont(reverse=True)).number > 1:
+            back.insert(0, str(d.locations.program.statements[d.player.pc].instruction))
+        assert back == [opcode for opcode, _ in found]
+        return found
+
+
+def test_reads_of_memory_are_watched():
+    found = used("rwatch", "tile[5]")
+    who = "in thread (5, 0, 0) of block (0, 0, 0)"
+    assert found == [
+        ("ld.shared.u32", f"read by ld.shared.u32 {who}, now 0x00000007"),
+        ("atom.shared.add.u32", f"read by atom.shared.add.u32 {who}, now 0x00000008"),
+    ]
+    assert [x for x, _ in used("awatch", "tile[5]", async_order="early")] == [
+        "st.shared.u32", "ld.shared.u32", "st.shared.u32", "atom.shared.add.u32", "st.shared.u16",
+        "cp.async.ca.shared.global",
+    ]  # fmt: skip
+    assert "read and written by atom" in used("awatch", "tile[5]")[3][1]
+    assert [x for x, _ in used("rwatch", "bar")] == [
+        "mbarrier.init.shared.b64", "mbarrier.arrive.shared.b64",
+    ]  # fmt: skip
+    assert "cp.async.ca.shared.global" in [x for x, _ in used("rwatch", "b[3]")]
+    ((opcode, text),) = used("rwatch", "a[21]")
+    assert opcode == "ld.global.u32" and text.endswith(f"{who}, now 0x00000015")
+    # Local memory is that of the lane in focus.
+    ((opcode, text),) = used("rwatch", "local:4", lane=9)
+    assert opcode == "ld.local.u32" and "thread (9, 0, 0)" in text
+    assert used("rwatch", "a[22]") == [] and used("rwatch", "local:8") == []
+
+
+def test_reads_of_registers_are_watched():
+    assert [x for x, _ in used("rwatch", "%rd3")] == ["ld.global.u32"]
+    assert [x for x, _ in used("awatch", "%rd3")] == ["add.s64", "ld.global.u32"]
+    assert [x for x, _ in used("rwatch", "%r6")] == ["mad.lo.u32", "ld.shared.u32"]
+    assert [x for x, _ in used("rwatch", "%r2")] == ["st.global.u32"]
+    reads = used("rwatch", "%p1")
+    assert len(reads) == 7 and "thread (0, 0, 0)" in reads[0][1]
+    # A statement whose guard does not hold uses no operand.
+    ((_, text),) = used("awatch", "%rd5")
+    assert "written by mbarrier.arrive.shared.b64 in thread (5, 0, 0)" in text
+    with debug() as d:
+        d.focus(warp=1)
+        d.rwatch("%r2")
+        stop = d.cont()
+        assert "st.global.u32 in thread (32, 0, 0)" in stop.reason and d.focused.warp == 1
+        # The statement that comes next counts, too.
+        d.restart()
+        d.delete(1)
+        d.until("ptx:12")
+        d.rwatch("%rd1")
+        assert "read by add.s64" in d.stepi().reason
+        with pytest.raises(OperandError, match="no register"):
+            d.rwatch("%r77")

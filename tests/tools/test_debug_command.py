@@ -51,6 +51,16 @@ def test_a_session(said):
     assert np.load("out.npy")[:3].tolist() == [0, 3, 6]
 
 
+def test_watchpoints_of_reads(said):
+    shown, _ = said("rwatch %r2", "awatch a[35] 8", "c", "c", "rc")
+    assert shown[:2] == [["Read watchpoint 1: %r2"], ["Access watchpoint 2: a[35]"]]
+    by = "by st.global.u32 in thread"
+    assert shown[2][0] == f"watchpoint 1, %r2: read {by} (0, 0, 0) of block (0, 0, 0), now 0"
+    written = f"watchpoint 2, a[35]: written {by} (35, 0, 0) of block (0, 0, 0), now "
+    assert shown[3][0] == f"{written}0x0000008800000087"
+    assert shown[4][0].startswith(written)
+
+
 def test_a_launch_that_is_left_writes_nothing(said, tmp_path):
     said("c 2", "q")
     assert (tmp_path / "out.npy").exists()

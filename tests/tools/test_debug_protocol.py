@@ -84,6 +84,8 @@ def test_data_breakpoints_and_exceptions(client):
     client.ask("reverseContinue", threadId=1)
     client.event("stopped")
     assert lines(client, 1) == [21]
+    wanted = {"dataId": "%r5", "accessType": "read"}
+    assert client.ask("setDataBreakpoints", breakpoints=[wanted])["breakpoints"][0]["verified"]
     client.ask("restart")
     client.event("stopped")
 

@@ -15,12 +15,15 @@ from emulator.machine.debugger.looking import Focus, Looking, block_number
 from emulator.machine.debugger.player import Player
 from emulator.machine.debugger.shown import Shown, spans_of, text_of
 from emulator.machine.debugger.stops import (
+    AccessWatchpoint,
     Breakpoint,
     Catchpoint,
     Quantifier,
     Stopper,
+    Watched,
     Watchpoint,
     thread_number,
+    users_of,
 )
 from emulator.machine.reference.thread import State, Thread
 from emulator.machine.report import KernelError, Report
@@ -192,37 +195,68 @@ class Debugger:
     def watch(self, what: str, size: int | None = None) -> Watchpoint:
         """Stops after a statement that changes a register of the warp in focus ("%r3"), or bytes of
         memory ("C[3][5]", "shared:0x100"), of which `size` count: those of an element, or 4."""
-        focus, text = self.focused, what.strip()
+        watched = self._watched(what, size)
+        made = Watchpoint(self._next(), watched.text, watched=watched)
+        return self._add(made)  # type: ignore[return-value]
+
+    def rwatch(self, what: str, size: int | None = None) -> AccessWatchpoint:
+        """Stops after a statement that reads a register of the warp in focus, or bytes of memory,
+        named as for `watch`. Atomic operations and those of mbarriers read what they change; a
+        copy reads where it is issued, or takes effect. What textures, surfaces and the descriptors
+        of wgmma and tcgen05 read is not seen."""
+        return self._access(what, size, ("read",))
+
+    def awatch(self, what: str, size: int | None = None) -> AccessWatchpoint:
+        """As `rwatch`, and after a statement that writes them, be it the value that is there."""
+        return self._access(what, size, ("read", "written"))
+
+    def _access(self, what: str, size: int | None, uses: Sequence[str]) -> AccessWatchpoint:
+        watched, player = self._watched(what, size), self.player
+        made = AccessWatchpoint(self._next(), watched.text, watched=watched, uses=uses,
+                                coming=lambda: (player.threads, player.pc))  # fmt: skip
+        return self._add(made)  # type: ignore[return-value]
+
+    def _watched(self, what: str, size: int | None) -> Watched:
+        text = what.strip()
         if text[:1] in "%$" and text[1:].isidentifier():
-            name = "%" + text[1:]
-            look = self.look
-            type_ = look.word(look.thread, name)[1]
+            return self._watched_register(text)
+        held = {name: place for name, _, place in self.look.variables().rows}
+        if held.get(text, "").startswith("%"):
+            raise OperandError(f"{text} is in {held[text]} at this statement: watch {held[text]}")
+        focus, spot, count = self.focused, self.look.spot(text), size or 4
+        self.look.bytes_at(spot, count)
 
-            def read() -> Any:
-                return self._at(focus, lambda look: tuple(
-                    None if t.state is State.ENDED else look.word(t, name)[0]
-                    for t in look.warp.threads
-                ))  # fmt: skip
+        def show(words: Any, lane: int) -> str:
+            return f"{int.from_bytes(words, 'little'):#0{2 * len(words) + 2}x}"
 
-            def show(words: Any) -> str:
-                return text_of(words[focus.lane] or 0, type_)
-        else:
-            held = {name: place for name, _, place in self.look.variables().rows}
-            if held.get(text, "").startswith("%"):
-                raise OperandError(
-                    f"{text} is in {held[text]} at this statement: watch {held[text]}"
-                )
-            spot = self.look.spot(text)
-            count = size or 4
-            self.look.bytes_at(spot, count)
+        return Watched(
+            text, focus.lane,
+            lambda: self._at(focus, lambda look: look.bytes_at(spot, count)), show,
+            place=lambda: self._at(focus, lambda look: look.place(spot, count)),
+        )  # fmt: skip
 
-            def read() -> Any:
-                return self._at(focus, lambda look: look.bytes_at(spot, count))
+    def _watched_register(self, text: str) -> Watched:
+        focus, look, name = self.focused, self.look, "%" + text[1:]
+        type_ = look.word(look.thread, name)[1]
 
-            def show(words: Any) -> str:
-                return f"{int.from_bytes(words, 'little'):#0{2 * len(words) + 2}x}"
+        def read() -> Any:
+            return self._at(focus, lambda look: tuple(
+                None if t.state is State.ENDED else look.word(t, name)[0]
+                for t in look.warp.threads
+            ))  # fmt: skip
 
-        return self._add(Watchpoint(self._next(), text, read=read, show=show))  # type: ignore[return-value]
+        def show(words: Any, lane: int) -> str:
+            return text_of(words[lane] or 0, type_)
+
+        def users(threads: Sequence[Thread], pc: int) -> dict[str, Thread]:
+            first = threads[0]
+            if (first.block.number, first.warp.number) != focus[:2]:
+                return {}
+            registers = first.frames[-1].function.registers
+            indexes = [i for i, info in enumerate(registers) if info.name == name]
+            return users_of(first.run.program.statements[pc], indexes, threads)
+
+        return Watched(text, focus.lane, read, show, users=users)
 
     def _at(self, focus: Focus, read: Callable[[Looking], Any]) -> Any:
         """Reads from a warp; None while its block does not run."""
@@ -461,22 +495,33 @@ class Debugger:
     def _back(self, meets: Callable[[Sequence[Thread], int], str]) -> Stop:
         """Moves to the last statement before this one that `meets` something."""
         player, found, why = self.player, 0, "start of the launch"
-        for stopper in self.stops.values():
-            stopper.start()
         held = {n: (x.hits, x.ignore, x.temporary) for n, x in self.stops.items()}
         for stopper in self.stops.values():
             stopper.ignore, stopper.temporary = 0, False
         before = player.number + (player.outcome is not None)
 
+        met, started = 0, False
+
         def look(threads: Sequence[Thread], pc: int) -> None:
-            nonlocal found, why
+            nonlocal found, why, met, started
             self._behind = False
+            if not started:
+                started = True
+                for stopper in self.stops.values():
+                    stopper.start()
             reason = meets(threads, pc)
             number = player.number - self._behind
             if reason and 0 < number < before:
-                found, why = number, reason.strip()
+                found, why, met = number, reason.strip(), met + 1
 
-        player.again(look)
+        # What is met first may be so because nothing is known of the statements before.
+        starts = player.starts()
+        for back in (2**i for i in range(len(starts).bit_length() + 1)):
+            start = starts[-min(back, len(starts))]
+            player.again(look, start)
+            if met > 1 or not start:
+                break
+            met, found, why, started = 0, 0, "start of the launch", False
         for number, (hits, ignore, temporary) in held.items():
             stopper = self.stops[number]
             stopper.hits, stopper.ignore, stopper.temporary = hits, ignore, temporary

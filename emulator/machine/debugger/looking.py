@@ -406,6 +406,12 @@ class Looking:
             )
         return bytes(held[start : start + size])
 
+    def place(self, spot: Spot, size: int) -> tuple[int, int]:
+        """Where bytes of memory lie in this process: the first address, and the one behind."""
+        held, start = self._held(spot)
+        first = np.frombuffer(held, np.uint8).ctypes.data + start
+        return first, first + size
+
     def _held(self, spot: Spot) -> tuple[Any, int]:
         """The memory that a spot is in, and where in it."""
         if spot.space == "shared":

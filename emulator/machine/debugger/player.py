@@ -1,19 +1,24 @@
 """``Player``: a launch that can be stopped before any statement, and played again from its start.
 
 The reference engine runs in a thread of its own, which waits while the caller looks at its state.
-A launch is deterministic: to go back is to play it again to an earlier statement. Statements are
-counted in the order in which groups of threads come to them; the first has number 1.
+A launch is deterministic: to go back is to play it again to an earlier statement, from the last
+snapshot before it, or from the start. Statements are counted in the order in which groups of
+threads come to them; the first has number 1.
 """
 
 from __future__ import annotations
 
 import threading
+from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
+from time import perf_counter
 from typing import Any
 
 from dtypes import Array
 from emulator.errors import EmulatorError, OperandError
+from emulator.machine.debugger.snapshots import Snapshot, UnknownStateError
 from emulator.machine.reference import mbarriers
 from emulator.machine.reference.operands import guard_of
 from emulator.machine.reference.thread import Run, State, Thread
@@ -29,6 +34,10 @@ Wanted = Callable[[Sequence[Thread], int], bool]
 
 #: kinds of errors that are raised between statements: the threads stand where they are to go on
 _BETWEEN = ("deadlock", "endless loop", "step limit")
+
+#: seconds between snapshots, and how often the time of the last one; they may have so many bytes,
+#: and be so many: beyond that, every second one is dropped
+_PAUSE, _SHARE, _MOST_BYTES, _MOST = 0.05, 10, 1 << 28, 64
 
 
 class _Left(BaseException):
@@ -55,11 +64,14 @@ class Initialised:
                 mbarriers.barrier_of(statement),
             )
         holds, barrier = find
+        # Who watches memory is told when the statement executes.
+        told, run.touched = run.touched, {}
         for thread in threads:
             with suppress(AccessError, EmulatorError):
                 if holds is None or holds(thread):
                     rank, word = divmod(barrier(thread), run.shared_bytes // SIZE)
                     self.found[thread.cluster.blocks[rank].number, word] = None
+        run.touched = told
 
 
 class _Play:
@@ -83,6 +95,12 @@ class _Play:
         self.stop = stop
         self._go, self._stopped = threading.Semaphore(0), threading.Semaphore(0)
         self._worker: threading.Thread | None = None
+        #: what `_place` has returned, and whose turns it took; None before
+        self._placed: tuple[Any, Any, Any] | None = None
+        #: the number of the last statement before each snapshot, and the mbarriers until there
+        self._snapshots: list[tuple[int, Snapshot, list[tuple[int, int]]]] = []
+        self._earliest, self._pause = 0.0, _PAUSE
+        self._run_of_grid: Run | None = None
 
     @property
     def ended(self) -> bool:
@@ -114,6 +132,23 @@ class _Play:
             self._closing = True
             self._go.release()
             self._worker.join()
+            self._stopped.acquire()
+
+    def starts(self, number: int) -> list[int]:
+        """The places before a statement where the launch can go on from."""
+        if isinstance(self.outcome, Report):
+            return [0]
+        return [0, *(held for held, _, _ in self._snapshots if held < number)]
+
+    def go_back(self, start: int) -> None:
+        """Puts back the snapshot behind a statement; `play` goes on from there."""
+        self.close()
+        at = bisect_left(self._snapshots, start, key=lambda held: held[0])
+        self.number, snapshot, found = self._snapshots[at]
+        snapshot.restore()
+        self.mbarriers.found = dict.fromkeys(found)
+        self.launch.under_way = self._run_of_grid
+        self.outcome, self._closing, self._worker = None, False, None
 
     # --- the launch's side ---
 
@@ -130,6 +165,21 @@ class _Play:
             self._stopped.release()
 
     def _run(self) -> Report:
+        if self._placed is None:
+            self._placed = self._place()
+        placed, turns, memory = self._placed
+        launch = self.launch
+        try:
+            counters = launch._run_grids("reference")
+        except Failure as failure:
+            raise KernelError(failure.kind, failure.reason) from None
+        with taken(turns):
+            report: Report = launch._finish(placed, counters)
+            if memory is not None:
+                memory.take_back(launch.memory)
+        return report
+
+    def _place(self) -> tuple[Any, Any, Any]:
         launch = self.launch
         launch.observe = self._observe
         # What launches share is theirs while they copy it in and out, and not while one is looked
@@ -143,20 +193,35 @@ class _Play:
             self.initial = {made.address: made.held.copy() for made in launch.arena}
         for made in launch.arena:
             made.held[:] = self.initial[made.address]
+        return placed, turns, memory
+
+    def _between(self, run: Run) -> None:
+        """Takes a snapshot now and then; of the first grid, not of those that it launches."""
+        now = perf_counter()
+        if now < self._earliest or (self._snapshots and self._snapshots[-1][0] >= self.number):
+            return
         try:
-            counters = launch._run_grids("reference")
-        except Failure as failure:
-            raise KernelError(failure.kind, failure.reason) from None
-        with taken(turns):
-            report: Report = launch._finish(placed, counters)
-            if memory is not None:
-                memory.take_back(launch.memory)
-        return report
+            if sum(made.size for made in run.arena) > _MOST_BYTES // 4:
+                raise UnknownStateError("so much memory is not copied")
+            snapshot = Snapshot([run, self.launch])
+        except UnknownStateError:
+            self._earliest = float("inf")
+            return
+        held = self._snapshots
+        held.append((self.number, snapshot, list(self.mbarriers.found)))
+        if len(held) > _MOST or sum(each.bytes for _, each, _ in held) > _MOST_BYTES:
+            del held[::2]
+            self._pause *= 2
+        done = perf_counter()
+        self._earliest = done + max(self._pause, _SHARE * (done - now))
 
     def _observe(self, threads: Sequence[Thread], pc: int) -> None:
         self.number += 1
         self.threads, self.pc = threads, pc
         run = threads[0].run
+        if run.between is None and run.launch is self.launch and hasattr(self.launch, "under_way"):
+            self._run_of_grid, run.between = run, partial(self._between, run)
+            self._earliest = perf_counter() + self._pause
         if "mbarrier" in run.program.statements[pc].effects:
             self.mbarriers.note(run, threads, pc)
         interrupted = self.stop.is_set()
@@ -231,22 +296,30 @@ class Player:
     def go_to(self, number: int) -> None:
         """Goes to before a statement by its number, backward or forward."""
         if number < self.number or (number == self.number and self._play.ended):
-            self._restart()
+            self._go_back(self._play.starts(number)[-1])
         if number > self.number:
             self._play.play(number, _never)
 
-    def again(self, look: Callable[[Sequence[Thread], int], None]) -> None:
-        """Plays the launch from its start to this statement, and shows each one to `look`."""
+    def starts(self) -> list[int]:
+        """Numbers of the statements behind which `again` may start; 0 is the first of them."""
+        return self._play.starts(self.number)
+
+    def again(self, look: Callable[[Sequence[Thread], int], None], start: int = 0) -> None:
+        """Plays the launch from behind statement `start` of `starts` to this one, and shows each
+        to `look`."""
         here, ended = self.number, self._play.ended
 
         def seen(threads: Sequence[Thread], pc: int) -> bool:
             look(threads, pc)
             return self.number == here and not ended
 
-        self._restart()
+        self._go_back(start)
         self._play.play(0, seen)
 
-    def _restart(self) -> None:
+    def _go_back(self, start: int) -> None:
+        if start:
+            self._play.go_back(start)
+            return
         initial = self._play.initial
         self._play.close()
         self._play = _Play(self._prepare(), initial, self._stop)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from emulator.machine.debugger.expressions import Expression
 from emulator.machine.reference.operands import guard_of, reader
 from emulator.machine.reference.thread import State, Thread
 from emulator.machine.shared.place import Index, shown
-from emulator.ptx.program import Program, Statement
+from emulator.ptx.program import Address, Program, Statement, registers_of
 
 Quantifier = Literal["any", "all"]
 Lookups = Callable[[Thread], Callable[[str], Any]]
@@ -85,26 +85,116 @@ class Breakpoint(Stopper):
         return f"breakpoint {self.number}, {self.text}"
 
 
+class Watched(NamedTuple):
+    """Memory, or a register of a warp, that a watchpoint is about."""
+
+    text: str
+    #: the lane that was in focus
+    lane: int
+    #: the value, None while its block does not run; and its text in a lane
+    read: Callable[[], Any]
+    show: Callable[[Any, int], str]
+    #: of memory: its first address in this process, and the one behind
+    place: Callable[[], tuple[int, int] | None] = lambda: None
+    #: of a register: who of the threads at a pc uses it, by use
+    users: Callable[[Sequence[Thread], int], dict[str, Thread]] | None = None
+
+
 @dataclass(eq=False)
 class Watchpoint(Stopper):
     """Stops after a statement that has changed a value: memory, or a register of a warp."""
 
-    read: Callable[[], Any] = lambda: None
-    show: Callable[[Any], str] = str
+    watched: Watched = field(kw_only=True)
     behind: bool = True
     _last: Any = None
 
     def start(self) -> None:
-        self._last = self.read()
+        self._last = self.watched.read()
 
     def meets(self, threads: Sequence[Thread], pc: int) -> str:
-        now, before = self.read(), self._last
+        now, before = self.watched.read(), self._last
         if now == before:
             return ""
         self._last = now
         if before is None or now is None:  # its block has started, or ended
             return ""
-        return f"watchpoint {self.number}, {self.text}: {self.show(before)} -> {self.show(now)}"
+        old, new = (self.watched.show(x, self.watched.lane) for x in (before, now))
+        return f"watchpoint {self.number}, {self.text}: {old} -> {new}"
+
+
+@dataclass(eq=False)
+class AccessWatchpoint(Stopper):
+    """Stops after a statement that uses memory, or a register of a warp."""
+
+    watched: Watched = field(kw_only=True)
+    #: "read", "written", or both
+    uses: Sequence[str] = field(kw_only=True)
+    #: the threads that go next, and their pc
+    coming: Callable[[], tuple[Sequence[Thread], int]] = field(kw_only=True)
+    behind: bool = True
+    #: by use: a thread of the statement that was last looked at
+    _seen: dict[str, Thread] = field(default_factory=dict)
+    _place: tuple[int, int] | None = None
+    _opcode: str = ""
+
+    def start(self) -> None:
+        self._look(*self.coming())
+
+    def meets(self, threads: Sequence[Thread], pc: int) -> str:
+        seen, opcode = self._seen, self._opcode
+        self._look(threads, pc)
+        used = [use for use in self.uses if use in seen]
+        if not used:
+            return ""
+        thread = seen[used[0]]
+        who = f"thread {shown(thread.coordinates)} of block {shown(thread.block.index)}"
+        what = f"{' and '.join(used)} by {opcode} in {who}"
+        now = self.watched.read()
+        value = "" if now is None else f", now {self.watched.show(now, thread.lane)}"
+        return f"watchpoint {self.number}, {self.text}: {what}{value}"
+
+    def _look(self, threads: Sequence[Thread], pc: int) -> None:
+        """Waits for what a statement uses."""
+        self._seen = {}
+        if not threads:
+            return
+        run = threads[0].run
+        self._opcode = str(run.program.statements[pc].instruction)
+        if self.watched.users is not None:
+            self._seen = self.watched.users(threads, pc)
+        else:
+            self._place = self.watched.place()
+            run.touched[self] = self._touched
+
+    def _touched(
+        self, thread: Thread, held: memoryview, start: int, size: int, uses: Sequence[str]
+    ) -> None:
+        if self._place is None or not size:
+            return
+        first = np.frombuffer(held, np.uint8).ctypes.data + start
+        if first < self._place[1] and self._place[0] < first + size:
+            for use in uses:
+                self._seen.setdefault(use, thread)
+
+
+def users_of(
+    statement: Statement, indexes: Sequence[int], threads: Sequence[Thread]
+) -> dict[str, Thread]:
+    """By use, "read" and "written": the first of the threads whose register a statement uses."""
+    read = {i for bound in statement.bound("read") for i in registers_of(bound)}
+    written: set[int] = set()
+    for bound in statement.bound("written"):
+        (read if isinstance(bound, Address) else written).update(registers_of(bound))
+    guard = statement.guard
+    holds = guard_of(guard)
+    chosen = [t for t in threads if holds is None or holds(t)]
+    found = {}
+    for use, used in (("read", read), ("written", written)):
+        if chosen and not used.isdisjoint(indexes):
+            found[use] = chosen[0]
+    if guard is not None and guard.index in indexes:
+        found["read"] = threads[0]
+    return found
 
 
 @dataclass(eq=False)

@@ -30,12 +30,12 @@ class Grid:
 
     def __init__(self, launch: Any) -> None:
         self.total, self.threads = launch.total_blocks, math.prod(launch.block)
-        self._run = Run(
+        self._run = getattr(launch, "under_way", None) or Run(
             launch, launch.program, launch.function, Code(launch.program).steps(), launch.arena,
             launch.module.target,
             ARITHMETIC if launch.arithmetic == "auto" else launch.arithmetic,
             launch.grid, launch.block, launch.cluster, -(-launch.shared_bytes // 256) * 256,
-            _first_blocks(launch.grid, launch.cluster),
+            _FirstBlocks(launch.grid, launch.cluster),
         )  # fmt: skip
 
     @property
@@ -52,31 +52,33 @@ class Grid:
         run = self._run
         there = run.clusters
         most = max(1, _THREADS // (run.lanes_of_block * run.blocks_of_cluster))
-        vain = time_outs = changes = 0
+        at = run.position
         while True:
-            before = run.progress, run.turns
-            for cluster in there:
-                run_cluster(cluster)
+            while at.cluster < len(there):
+                run_cluster(there[at.cluster])
+                at.cluster += 1
+            at.cluster = 0
             there[:] = self._still_there(there)
-            stuck = before == (run.progress, run.turns)
+            stuck = at.before == (run.progress, run.turns)
             coming = next(run.coming, None) if stuck or len(there) < most else None
             if coming is not None:
                 there.append(self._start(coming))
-                vain = time_outs = 0
+                at.vain = at.time_outs = 0
             elif not there:
                 return
             elif stuck and not _finish_pending(there):
                 if any(cluster.waiting for cluster in there):
-                    time_outs += 1
+                    at.time_outs += 1
                 else:
-                    vain += 1
-                if time_outs > _TIME_OUTS or vain > _VAIN_TURNS + time_outs:
+                    at.vain += 1
+                if at.time_outs > _TIME_OUTS or at.vain > _VAIN_TURNS + at.time_outs:
                     raise waiting.deadlock(there)
                 for cluster in there:
                     mbarriers.time_out(cluster)
-            elif run.changes != changes:
+            elif run.changes != at.changes:
                 # That threads met is no change: a loop around a wait may have a barrier in it.
-                vain, time_outs, changes = 0, 0, run.changes
+                at.vain, at.time_outs, at.changes = 0, 0, run.changes
+            at.before = run.progress, run.turns
 
     def _still_there(self, clusters: list[Cluster]) -> list[Cluster]:
         """The clusters that have not ended; of the others what is under way takes effect."""
@@ -98,11 +100,22 @@ class Grid:
         return cluster
 
 
-def _first_blocks(grid: Index, cluster: Index) -> Iterator[Index]:
+class _FirstBlocks:
     """The first block of each cluster, x first."""
-    (x, y, z), (a, b, c) = grid, cluster
-    for k, j, i in product(range(0, z, c), range(0, y, b), range(0, x, a)):
-        yield i, j, k
+
+    def __init__(self, grid: Index, cluster: Index) -> None:
+        self._counts = [-(-all_ // own) for all_, own in zip(grid, cluster, strict=True)]
+        self._size, self._next = cluster, 0
+
+    def __iter__(self) -> Iterator[Index]:
+        return self
+
+    def __next__(self) -> Index:
+        (x, y, z), (a, b, c), number = self._counts, self._size, self._next
+        if number >= x * y * z:
+            raise StopIteration
+        self._next += 1
+        return number % x * a, number // x % y * b, number // (x * y) * c
 
 
 def _finish_pending(there: list[Cluster]) -> bool:

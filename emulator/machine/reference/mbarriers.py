@@ -48,7 +48,7 @@ def barrier_at(find: Read, space: str) -> Read:
             given = to_shared(given)
         elif space != "cluster":
             given = thread.block.rank << RANK_BITS | given & (1 << RANK_BITS) - 1
-        memory.find(thread, "cluster", given, SIZE, SIZE, write=True)
+        memory.find(thread, "cluster", given, SIZE, SIZE, write=True, update=True)
         rank, inside = given >> RANK_BITS, given & (1 << RANK_BITS) - 1
         return (rank * thread.run.shared_bytes + inside) // SIZE
 

@@ -47,21 +47,22 @@ def update(
     thread: Thread, space: str, address: int, size: int, change: Callable[[int], int]
 ) -> int:
     """An atomic operation: nothing comes between its load and its store. What was there before."""
-    place = find(thread, space, address, size, size, write=True)
+    place = find(thread, space, address, size, size, write=True, update=True)
     old = int.from_bytes(place, "little")
     put(thread, place, change(old).to_bytes(size, "little"))
     return old
 
 
 def find(
-    thread: Thread, space: str, address: int, size: int, alignment: int, *, write: bool = False
-) -> memoryview:
-    """The bytes of an access.
+    thread: Thread, space: str, address: int, size: int, alignment: int, *,
+    write: bool = False, update: bool = False,
+) -> memoryview:  # fmt: skip
+    """The bytes of an access; `update`: what it writes, it reads first.
 
     Raises AccessError for one that is out of bounds, no multiple of `alignment`, or written where
     that is not allowed.
     """
-    held, start = _held(thread, space, address, size, alignment, write)
+    held, start = _held(thread, space, address, size, alignment, write, update)
     return held[start : start + size]
 
 
@@ -77,10 +78,25 @@ def locate(
     return lambda: found, start
 
 
+#: (write, update) of an access -> its uses, as whoever watches is told
+_USES = {(False, False): ("read",), (True, False): ("written",), (True, True): ("read", "written")}
+
+
 def _held(
+    thread: Thread, space: str, address: int, size: int, alignment: int, write: bool,
+    update: bool = False,
+) -> tuple[memoryview, int]:  # fmt: skip
+    """The memory that an access leads to, and where it starts there."""
+    held, start = _led(thread, space, address, size, alignment, write)
+    for tell in thread.run.touched.values():
+        tell(thread, held, start, size, _USES[write, update])
+    return held, start
+
+
+def _led(
     thread: Thread, space: str, address: int, size: int, alignment: int, write: bool
 ) -> tuple[memoryview, int]:
-    """The memory that an access leads to, and where it starts there."""
+    """As `_held`; nobody is told."""
     space, address = resolve(space, address)
     if space in _OF_ARENA:
         return _in_arena(thread, address, size, alignment, write)

@@ -20,6 +20,7 @@ from emulator.machine.reference.thread import (
     Cluster,
     Each,
     Flow,
+    Position,
     State,
     Thread,
     Together,
@@ -43,15 +44,26 @@ def run_cluster(cluster: Cluster) -> None:
     """Gives every warp its turn. Behind a barrier they go on from the first one, not from that
     which came last, so that an error names the first warp as in the other engines."""
     warps = [warp for block in cluster.blocks for warp in block.warps]
-    while any(run_warp(warp) for warp in warps):
-        pass
+    position = cluster.run.position
+    while position.warp < len(warps):
+        position.warp = 0 if run_warp(warps[position.warp]) else position.warp + 1
+    position.warp = 0
 
 
 def run_warp(warp: Warp) -> bool:
     """Runs until no thread is ready, or those that are give way to other warps; whether it has let
     threads go on that waited."""
+    position = warp.block.run.position
+    resumed = _take_turn(warp, position)
+    position.began = None
+    return resumed
+
+
+def _take_turn(warp: Warp, position: Position) -> bool:
     run = warp.block.run
-    seen, start, resumed = run.progress, run.statements, run.resumed
+    if position.began is None:
+        position.began = run.progress, run.statements, run.resumed
+    seen, start, resumed = position.began
     while ready := [thread for thread in warp.threads if thread.state is State.READY]:
         together = _group(warp, ready)
         epoch = max(thread.epoch for thread in together)
@@ -62,12 +74,15 @@ def run_warp(warp: Warp) -> bool:
         _check_steps(together)
         if run.progress != seen:
             seen, start, warp.vain = run.progress, run.statements, 0
+            position.began = seen, start, resumed
         if pc is not None:
             warp.vain += run.statements - start
             _check_vain(together, pc)
             return False
         if run.resumed != resumed:
             return True
+        if run.between is not None:
+            run.between()
     return False
 
 

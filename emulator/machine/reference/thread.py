@@ -285,6 +285,26 @@ Step = Each | Flow | Together
 # --- the launch -----------------------------------------------------------------------------------
 
 
+Touched = Callable[[Thread, memoryview, int, int, Sequence[str]], None]
+
+
+@dataclass(eq=False)
+class Position:
+    """Where the schedule stands between two statements, for a launch that goes on from there."""
+
+    #: number of the cluster, of those that are there, and of the warp in it, whose turn it is
+    cluster: int = 0
+    warp: int = 0
+    #: progress, statements and resumed threads when the warp's turn began, or last had an effect
+    began: tuple[int, int, int] | None = None
+    #: progress and turns when the first cluster's turn began
+    before: tuple[int, int] = (0, 0)
+    #: see `engine.Grid.run`
+    vain: int = 0
+    time_outs: int = 0
+    changes: int = 0
+
+
 @dataclass(eq=False)
 class Run:
     """A launch under way: what all its threads share."""
@@ -319,10 +339,16 @@ class Run:
     changes: int = 0
     #: the clusters that have started and not ended
     clusters: list[Cluster] = field(default_factory=list)
+    position: Position = field(default_factory=Position)
+    #: called between statements, where `position` says all that is needed to go on
+    between: Callable[[], None] | None = None
 
     def __post_init__(self) -> None:
         #: called with the threads that go next, and their pc, before each statement
         self.observe: Callable[[Sequence[Thread], int], None] | None = self.launch.observe
+        #: who is told of accesses to memory: the thread, the memory, start and size in bytes there,
+        #: and the uses, "read" and "written"
+        self.touched: dict[object, Touched] = {}
         self.threads = int(np.prod(self.block))
         self.lanes_of_block = -(-self.threads // WARP) * WARP
         self.blocks_of_cluster = int(np.prod(self.cluster))

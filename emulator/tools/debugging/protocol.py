@@ -38,6 +38,8 @@ _CAPABILITIES = (
 )  # fmt: skip
 #: requests after which there are no others
 _LAST = ("disconnect", "terminate")
+#: what a data breakpoint is about -> the method that watches for it
+_WATCHES = {"read": "rwatch", "write": "watch", "readWrite": "awatch"}
 _FILTERS = {"nan": "the first NaN", "inf": "the first infinity"}
 #: words of a launch configuration -> arguments of the command
 _WORDS = {
@@ -251,14 +253,15 @@ class Adapter:
 
     def data_information(self, given: Body) -> Answered:
         name = str(given["name"])
-        return {"dataId": name, "description": name, "accessTypes": ["write"]}, None
+        return {"dataId": name, "description": name, "accessTypes": list(_WATCHES)}, None
 
     def set_data(self, given: Body) -> Answered:
         self._forget("data")
         out = []
         for wanted in given["breakpoints"]:
             try:
-                made = self.debugger.watch(str(wanted["dataId"]))
+                watch = getattr(self.debugger, _WATCHES[wanted.get("accessType", "write")])
+                made = watch(str(wanted["dataId"]))
             except EmulatorError as error:
                 out.append({"verified": False, "message": str(error)})
                 continue

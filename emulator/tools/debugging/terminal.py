@@ -13,7 +13,7 @@ from emulator.machine.debugger.debugger import Debugger, Stop
 from emulator.machine.debugger.expressions import Expression
 from emulator.machine.debugger.locations import PTX
 from emulator.machine.debugger.shown import Shown, number_text
-from emulator.machine.debugger.stops import Breakpoint
+from emulator.machine.debugger.stops import Breakpoint, Stopper
 from emulator.report import Report
 
 #: short names that are no beginning of one command alone, as gdb has them
@@ -261,10 +261,23 @@ class Terminal(cmd.Cmd):
     def do_watch(self, words: str) -> None:
         """watch REGISTER, or watch MEMORY [BYTES]: stops after a statement that changes a register
         of the warp in focus, or bytes of memory: watch %r3, watch C[3][5] 16."""
+        self._watch(words, self.debugger.watch, "Watchpoint")
+
+    def do_rwatch(self, words: str) -> None:
+        """rwatch REGISTER, or rwatch MEMORY [BYTES]: stops after a statement that reads a register
+        of the warp in focus, or bytes of memory: rwatch %r3, rwatch C[3][5] 16."""
+        self._watch(words, self.debugger.rwatch, "Read watchpoint")
+
+    def do_awatch(self, words: str) -> None:
+        """awatch REGISTER, or awatch MEMORY [BYTES]: stops after a statement that reads or writes a
+        register of the warp in focus, or bytes of memory: awatch %r3, awatch C[3][5] 16."""
+        self._watch(words, self.debugger.awatch, "Access watchpoint")
+
+    def _watch(self, words: str, watch: Callable[..., Stopper], name: str) -> None:
         match = re.fullmatch(r"(.*?)(?:\s+(\d+))?", words.strip())
         assert match is not None
-        made = self.debugger.watch(match[1], int(match[2]) if match[2] else None)
-        self.say(f"Watchpoint {made.number}: {made.text}")
+        made = watch(match[1], int(match[2]) if match[2] else None)
+        self.say(f"{name} {made.number}: {made.text}")
 
     def do_catch(self, words: str) -> None:
         """catch nan, catch inf or catch any: stops where a NaN or an infinity is made."""
@@ -491,7 +504,8 @@ class Terminal(cmd.Cmd):
     def _names(self, text: str, *ignored: Any) -> list[str]:
         return [x for x in self._known() if x.startswith(text)]
 
-    complete_print = complete_display = complete_watch = complete_lanes = complete_x = _names
+    complete_print = complete_display = complete_lanes = complete_x = _names
+    complete_watch = complete_rwatch = complete_awatch = _names
 
     def _known(self) -> Iterator[str]:
         look = self.debugger.look
