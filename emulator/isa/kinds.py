@@ -88,6 +88,11 @@ def is_tensor_product(given: object) -> bool:
     return isinstance(given, str) and starts_with(given.strip(), "tcgen05.mma")
 
 
+def is_tensor_copy(opcode: str) -> bool:
+    """True for a bulk copy of a tensor's box, to or from shared memory."""
+    return starts_with(opcode, "cp.async.bulk.tensor")
+
+
 def starts_with(opcode: str, name: str) -> bool:
     """True if the first words of an opcode are those of a name."""
     return opcode == name or opcode.startswith(f"{name}.")

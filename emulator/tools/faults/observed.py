@@ -15,7 +15,7 @@ import numpy as np
 from dtypes import Array
 from emulator.arith.scalar.types import TYPES
 from emulator.errors import OperandError, UnsupportedError
-from emulator.isa.kinds import is_tensor_product, starts_with
+from emulator.isa.kinds import is_tensor_copy, is_tensor_product
 from emulator.isa.matrix import MatrixInstruction
 from emulator.isa.movement import Movement
 from emulator.machine.reference.fragments import Fetch, Registers
@@ -34,8 +34,6 @@ from emulator.warp import multiply
 from emulator.warp.call import Call
 
 _STORES = frozenset({"writes"})
-#: what the opcode of a tensor copy begins with
-_COPY = "cp.async.bulk.tensor"
 #: matrix instructions that one launch may execute under the recorder
 _MOST = 1 << 16
 
@@ -99,7 +97,7 @@ class Recorder:
         if not isinstance(ins, (MatrixInstruction, Movement)):
             if statement.effects == _STORES and isinstance(statement.operands.get("a"), Address):
                 self._stored(threads, statement)
-            elif starts_with(str(ins), _COPY):
+            elif is_tensor_copy(str(ins)):
                 self.transfers.observe(threads, statement)
             elif is_tensor_product(str(ins)):
                 raise _not_modelled(statement)
