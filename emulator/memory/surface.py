@@ -22,7 +22,7 @@ from emulator.arith.texels import FORMATS, TexelFormat
 from emulator.memory.texture_arrays import axes_of
 
 Integers = NDArray[np.int64]
-#: what an access out of range does
+#: effect of an access out of range
 Mode = Literal["trap", "clamp", "zero"]
 #: bits of a layer's number
 _LAYER_BITS = 16

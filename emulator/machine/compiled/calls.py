@@ -106,7 +106,7 @@ class Registers:
     """Registers that a native function writes: those of a warp lie side by side, in memory that is
     kept for the next call, as new pages cost more than the work of many a call."""
 
-    #: what no call uses, at most one array of at most so many bytes
+    #: memory that no call uses: at most one array, of at most so many bytes
     _free: ClassVar[list[Array]] = []
     _MOST = 1 << 26
 

@@ -48,8 +48,7 @@ class Elementwise(NamedTuple):
     """The native function of a kernel."""
 
     call: Any
-    #: what it takes: the number of a parameter, and whether it has an array; or words that do not
-    #: change
+    #: inputs: the number of a parameter, and True if it is an array; or constant words
     inputs: tuple[tuple[int, bool] | Array, ...]
     #: statements of a warp
     work: int

@@ -63,7 +63,7 @@ EACH: dict[str, Callable[[Statement, Function], Run]] = {
     "txq": textures.fetch,
     **surfaces.EACH,
 }
-#: what stores -> the order in which threads do it
+#: makers of stores -> the order in which threads store
 ORDERS: dict[
     Callable[[Statement, Function], Run], Callable[[Statement], Callable[[Thread], int]]
 ] = {access.store: access.storing_order, surfaces.store: surfaces.storing_order}

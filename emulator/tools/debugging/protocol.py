@@ -38,7 +38,7 @@ _CAPABILITIES = (
 )  # fmt: skip
 #: requests after which there are no others
 _LAST = ("disconnect", "terminate")
-#: what a data breakpoint is about -> the method that watches for it
+#: access of a data breakpoint -> the method that watches for it
 _WATCHES = {"read": "rwatch", "write": "watch", "readWrite": "awatch"}
 _FILTERS = {"nan": "the first NaN", "inf": "the first infinity"}
 #: words of a launch configuration -> arguments of the command

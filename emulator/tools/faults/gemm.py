@@ -355,7 +355,7 @@ class Gemm:
 
 
 def covers(shape: tuple[int, ...], tiles: Sequence[Tile], places: Sequence[Place]) -> bool:
-    """Whether tiles at these places cover C, each element once."""
+    """True if tiles at these places cover C, each element once."""
     count = np.zeros(shape, int)
     for tile, (row, column) in zip(tiles, places, strict=True):
         if row is None or column is None:

@@ -54,7 +54,7 @@ class Product:
     result: Array
     #: all of shared memory, uint8 ``(bytes,)``
     shared: Array
-    #: how many tensor copies the block has been sent by then
+    #: tensor copies that the block has been sent by then
     transfers: int
     #: where ldmatrix loaded registers of a and b from; addresses are ``(1, lanes)``
     rows: Mapping[str, Rows] = field(default_factory=dict)

@@ -71,7 +71,7 @@ class Transfers:
                     self.of_block.setdefault(block.index, []).append(Transfer(pc, box))
 
     def refilled(self, block: Index, since: int, until: int, read: Array) -> bool:
-        """Whether some of the copies of a block from one number to another go to bytes that are
+        """True if some of the copies of a block from one number to another go to bytes that are
         read."""
         return any(_reaches(x.box, read) for x in self.of_block.get(block, ())[since:until])
 

@@ -39,7 +39,7 @@ class UsedProduct:
     #: around it do, or it is known of the operation alone; "modelled": it is the order of another
     #: chip, which was recorded; "none": the order of the GPU's library is not known
     evidence: Evidence
-    #: what the evidence rests on, or lacks
+    #: reason for the evidence: its source, or the rule that is missing
     why: str
 
     @property

@@ -51,17 +51,17 @@ class Shape:
 
     @property
     def is_layered(self) -> bool:
-        """Whether the last axis counts layers, or the faces of several cubes."""
+        """True if the last axis counts layers, or the faces of several cubes."""
         return bool(self.flags & LAYERED)
 
     @property
     def is_cube(self) -> bool:
-        """Whether the last axis counts faces."""
+        """True if the last axis counts faces."""
         return bool(self.flags & CUBEMAP)
 
     @property
     def has_planes(self) -> bool:
-        """Whether the last axis counts layers or faces."""
+        """True if the last axis counts layers or faces."""
         return self.is_layered or self.is_cube
 
     @property

@@ -152,7 +152,7 @@ def loaded(ir: str, level: int = _LEVEL) -> Code:
 
 
 def _is_known(key: str) -> bool:
-    """Whether code is in memory or on disk."""
+    """True if code is in memory or on disk."""
     folder = cache_folder()
     return key in _codes or (folder is not None and (folder / f"{key}.o").exists())
 

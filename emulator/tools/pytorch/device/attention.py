@@ -59,7 +59,7 @@ def attend(
 
 
 def has_gradient(form: int, q: torch.Tensor, k: torch.Tensor) -> bool:
-    """Whether the order of the gradients is known: of one block of keys.
+    """True if the order of the gradients is known: of one block of keys.
 
     More blocks add to the gradient of q in the order in which they end.
     """

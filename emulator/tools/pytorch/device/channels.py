@@ -123,7 +123,7 @@ def _is_cudnn(x: torch.Tensor, weight: torch.Tensor | None, bias: torch.Tensor |
 
 
 def _is_known(x: torch.Tensor) -> bool:
-    """Whether the order of cuDNN's batch norm is known."""
+    """True if the order of cuDNN's batch norm is known."""
     return x.dtype == torch.float32 and x[:, 0].numel() <= cudnn_norms.LARGEST
 
 

@@ -55,7 +55,7 @@ class Answer(NamedTuple):
     """What a family computed, and how that is known."""
 
     result: Any
-    #: what the evidence rests on
+    #: source of the evidence
     why: str = ""
     #: None: the family has listed its operators itself
     evidence: Evidence | None = None

@@ -35,7 +35,7 @@ _TYPES = {
     torch.float16: (1, torch.int16, 0x7FFF),
     torch.bfloat16: (2, torch.int16, 0x7FFF),
 }
-#: what rounds to the largest number of e4m3
+#: numbers up to this one round to the largest of e4m3
 _MOST_E4M3 = 464
 #: operators and their operands in the schema's order: tensors a to c, numbers p to r, and "-" for
 #: what the kernel does not need. A number in the place of a tensor is one for every element.
@@ -53,7 +53,7 @@ _ROWS = """
     special_ndtri(a) tan(a) tanh(a) tanh_backward(ab) trunc(a) xlogy(ab) add(abp) sub(abp)
     rsub(abp) mul(ab) div(ab) div_floor(ab) sqrt(a) reciprocal(a)"""
 OPERANDS = {row.partition("(")[0]: row.partition("(")[2].rstrip(")") for row in _ROWS.split()}
-#: what the evidence rests on
+#: source of the evidence
 WHY = "PyTorch's arithmetic, in its order"
 #: kernels that no recording covers
 _UNRECORDED = ("minimum", "fmax", "rsub", "reciprocal")
@@ -180,7 +180,7 @@ def _division_by(kernel: str, value: Any, number: float) -> tuple[str, str, list
 def _rounds_once(
     places: str, values: list[Any], numbers: list[float | None], dtype: torch.dtype
 ) -> bool:
-    """Whether all that is computed on is tensors of the type, so that none is rounded before."""
+    """True if all operands are tensors of the type, so that none is rounded before."""
     factors = len(places.rstrip("p"))
     if any(x is not None for x in numbers[:factors]) or values[2:] not in ([], [1]):
         return False
