@@ -86,8 +86,14 @@ def jobs() -> dict[str, Callable[[], Job]]:
         price, strike = (rng.uniform(5, 100, n).astype(np.float32) for _ in range(2))
         years = rng.uniform(0.25, 10, n).astype(np.float32)
         a, b = (np.zeros((2, n), np.float32) for _ in range(2))
-        return Job(1024, 256, [price, strike, years, a[0], a[1], n],
-                   [price, strike, years, b[0], b[1], n], (a, b), 1e-3)  # fmt: skip
+        return Job(
+            1024,
+            256,
+            [price, strike, years, a[0], a[1], n],
+            [price, strike, years, b[0], b[1], n],
+            (a, b),
+            1e-3,
+        )
 
     known = (nbody, mandelbrot, histogram, sgemm, reduction, hashes, bitonic, black_scholes)
     return {make.__name__: make for make in known}
@@ -125,11 +131,12 @@ def measure(
     first, _ = both()
     check(name, job)
     taken = np.array([both() for _ in range(repeat)])
-    wall, used = (np.array([[statistics.median(taken[:, i, j]) for i in range(2)]
-                            for j in range(2)]))  # fmt: skip
-    print(f"{name:14} {first[0]:7.3f} {first[1]:7.3f} {wall[0]:8.4f} {used[0]:8.4f} "
-          f"{wall[1]:8.4f} {used[1]:8.4f} {wall[0] / wall[1]:6.1f} {used[0] / used[1]:6.1f}",
-          flush=True)  # fmt: skip
+    wall, used = np.array([[statistics.median(taken[:, i, j]) for i in range(2)] for j in range(2)])
+    print(
+        f"{name:14} {first[0]:7.3f} {first[1]:7.3f} {wall[0]:8.4f} {used[0]:8.4f} "
+        f"{wall[1]:8.4f} {used[1]:8.4f} {wall[0] / wall[1]:6.1f} {used[0] / used[1]:6.1f}",
+        flush=True,
+    )
 
 
 def launches(module: Module, names: Sequence[str], engine: str, repeat: int) -> dict[str, float]:
@@ -138,11 +145,13 @@ def launches(module: Module, names: Sequence[str], engine: str, repeat: int) -> 
     for name in names:
         job = jobs()[name]()
         times = [
-            seconds(lambda job=job, name=name: module[name].launch(
-                job.grid, job.block, job.arguments, engine=engine
-            ))[0]
+            seconds(
+                lambda job=job, name=name: module[name].launch(
+                    job.grid, job.block, job.arguments, engine=engine
+                )
+            )[0]
             for _ in range(repeat + 2)
-        ]  # fmt: skip
+        ]
         taken[name] = statistics.median(times[2:])
     return taken
 

@@ -520,9 +520,12 @@ print(took[0], sorted(took[1:])[2])
 def in_a_process(*command: str, **environment: str) -> list[float]:
     """The numbers that a program prints."""
     out = subprocess.run(
-        [sys.executable, "-c", *command], check=True, capture_output=True, text=True,
+        [sys.executable, "-c", *command],
+        check=True,
+        capture_output=True,
+        text=True,
         env={**os.environ, **environment},
-    )  # fmt: skip
+    )
     return [float(x) for x in out.stdout.split()]
 
 

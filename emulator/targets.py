@@ -94,11 +94,23 @@ _TENSOR_MEMORY = f"{_SPECIFIC_100} tcgen05"
 _RTX = f"{_SPECIFIC_100} mma.fp4 add.u8x4"
 
 
-def _chip(number: int, generation: Generation, layer: int, shared: int, *,
-          plain: tuple[int, int], exact: tuple[int, int] | None = None,
-          family: tuple[int, int] | None = None, reserved: int = 0, columns: int = 0,
-          descriptor_bits: int = 14, runs_family: tuple[int, ...] = (), has: str = "",
-          has_suffixed: str = "", has_exact: str = "") -> Iterator[Target]:  # fmt: skip
+def _chip(
+    number: int,
+    generation: Generation,
+    layer: int,
+    shared: int,
+    *,
+    plain: tuple[int, int],
+    exact: tuple[int, int] | None = None,
+    family: tuple[int, int] | None = None,
+    reserved: int = 0,
+    columns: int = 0,
+    descriptor_bits: int = 14,
+    runs_family: tuple[int, ...] = (),
+    has: str = "",
+    has_suffixed: str = "",
+    has_exact: str = "",
+) -> Iterator[Target]:
     """The targets of one chip: sm_N, sm_Na and sm_Nf.
 
     They have PTX's features of sm_M and higher for each M up to `layer`, those in `has`, with a
@@ -113,9 +125,16 @@ def _chip(number: int, generation: Generation, layer: int, shared: int, *,
     ):
         if version:
             yield Target(
-                f"sm_{number}{suffix}", generation, frozenset(f"{layers} {has} {more}".split()),
-                shared << 10, reserved << 10, columns, descriptor_bits, version, runs_family,
-            )  # fmt: skip
+                f"sm_{number}{suffix}",
+                generation,
+                frozenset(f"{layers} {has} {more}".split()),
+                shared << 10,
+                reserved << 10,
+                columns,
+                descriptor_bits,
+                version,
+                runs_family,
+            )
 
 
 # KiB of shared memory that a block can have: CUDA C++ Programming Guide, compute capabilities (of

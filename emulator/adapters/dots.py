@@ -31,10 +31,7 @@ def compute_dot(
     if plan.instruction is None:
         return _fma_chain(call, a, b, c, engine)
     if plan.widen:
-        a, b = (
-            convert(FORMATS[t], FORMATS[plan.widen], x)
-            for t, x in ((call.a, a), (call.b, b))
-        )  # fmt: skip
+        a, b = (convert(FORMATS[t], FORMATS[plan.widen], x) for t, x in ((call.a, a), (call.b, b)))
     if plan.interleave:
         order = _interleaved(a.shape[-1], plan.interleave, 2 * plan.instruction.k)
         a, b = a[..., :, order], b[..., order, :]
@@ -55,13 +52,25 @@ def _interleaved(k: int, run: int, block: int) -> Array:
 
 
 def _gemm(
-    ins: MatrixInstruction, a: Array, b: Array, c: Array | None, target: Target, engine: Engine,
+    ins: MatrixInstruction,
+    a: Array,
+    b: Array,
+    c: Array | None,
+    target: Target,
+    engine: Engine,
     partial_k: int = 0,
-) -> Array:  # fmt: skip
+) -> Array:
     return gemm(
-        a, b, c, instruction=ins, target=target, codes=True, engine=engine,
-        k_promote=partial_k or None, progress=False,
-    )  # fmt: skip
+        a,
+        b,
+        c,
+        instruction=ins,
+        target=target,
+        codes=True,
+        engine=engine,
+        k_promote=partial_k or None,
+        progress=False,
+    )
 
 
 def _fma_chain(call: DotCall, a: Array, b: Array, c: Array, engine: Engine) -> Array:
@@ -94,9 +103,15 @@ def _split(words: Array) -> tuple[Array, Array]:
 
 
 def compute_scaled(
-    ins: MatrixInstruction, a: Array, b: Array, c: Array, scale_a: Array, scale_b: Array,
-    target: Target, engine: Engine,
-) -> Array:  # fmt: skip
+    ins: MatrixInstruction,
+    a: Array,
+    b: Array,
+    c: Array,
+    scale_a: Array,
+    scale_b: Array,
+    target: Target,
+    engine: Engine,
+) -> Array:
     """Codes of a block-scaled A·B + C: scales ``(…, m, s)`` and ``(…, s, n)`` for all of k."""
     (m, k), n = a.shape[-2:], b.shape[-1]
     a, scale_a = (_padded(x, -2, ins.m) for x in (_padded(a, -1, ins.k), scale_a))
@@ -108,11 +123,15 @@ def compute_scaled(
         part, scales = (slice(step * size, (step + 1) * size) for size in (ins.k, v))
         x = mma(
             ins,
-            _tiles(a[..., :, part], ins.m, ins.k), _tiles(b[..., part, :], ins.k, ins.n), x,
+            _tiles(a[..., :, part], ins.m, ins.k),
+            _tiles(b[..., part, :], ins.k, ins.n),
+            x,
             scale_a=_tiles(scale_a[..., :, scales], ins.m, v),
             scale_b=_tiles(scale_b[..., scales, :], v, ins.n),
-            target=target, codes=True, engine=engine,
-        )  # fmt: skip
+            target=target,
+            codes=True,
+            engine=engine,
+        )
     rows, columns = x.shape[-4] * ins.m, x.shape[-3] * ins.n
     return np.swapaxes(x, -3, -2).reshape(*x.shape[:-4], rows, columns)[..., :m, :n]
 

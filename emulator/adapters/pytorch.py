@@ -75,9 +75,12 @@ _forever = ExitStack()
 
 
 def _enter(
-    stack: ExitStack, target: str | Target, strict: bool, autotune: Choice,
+    stack: ExitStack,
+    target: str | Target,
+    strict: bool,
+    autotune: Choice,
     options: Mapping[str, Any],
-) -> SimulatedGPU:  # fmt: skip
+) -> SimulatedGPU:
     chip = find_chip(target)
     build.check_build()
     heap = Heap(chip.board.memory_gib << 30)

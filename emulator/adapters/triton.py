@@ -122,9 +122,13 @@ class Driver:
     """A driver of Triton for a GPU that is not there."""
 
     def __init__(
-        self, gpu: str | Target, options: Mapping[str, Any], tuning: Tuning, name: str | int,
+        self,
+        gpu: str | Target,
+        options: Mapping[str, Any],
+        tuning: Tuning,
+        name: str | int,
         device: str = "cpu",
-    ) -> None:  # fmt: skip
+    ) -> None:
         from triton.backends.compiler import GPUTarget
 
         target = find_target(gpu)
@@ -285,9 +289,18 @@ class _Launcher:
         self._signatures: dict[str, Signature] = {}
 
     def __call__(
-        self, x: Any, y: Any, z: Any, stream: Any, function: Any, packed: Any,
-        launch_metadata: Any, enter: Any, leave: Any, *given: Any,
-    ) -> None:  # fmt: skip
+        self,
+        x: Any,
+        y: Any,
+        z: Any,
+        stream: Any,
+        function: Any,
+        packed: Any,
+        launch_metadata: Any,
+        enter: Any,
+        leave: Any,
+        *given: Any,
+    ) -> None:
         from triton.runtime.driver import driver as config
 
         driver = config.active
@@ -317,9 +330,13 @@ class _Launcher:
         row = {"kernel": metadata.name, "grid": grid, "block": [metadata.num_warps * 32, 1, 1]}
         try:
             driver.report = report = self._kernel.launch(
-                grid, metadata.num_warps * 32, arguments, dynamic_shared=metadata.shared,
-                memory=driver.memories.of(spans), **driver.options,
-            )  # fmt: skip
+                grid,
+                metadata.num_warps * 32,
+                arguments,
+                dynamic_shared=metadata.shared,
+                memory=driver.memories.of(spans),
+                **driver.options,
+            )
         except KernelError as error:
             driver.note(row, started, error.findings, error=str(error))
             raise

@@ -149,11 +149,14 @@ class Signature:
         size = metadata["elem_size"]
         built = TensorMap.tiled(
             self._pointer(value.base, spans, name),
-            dtype=element_dtype(metadata["elem_type"], rounds), dims=list(reversed(value.shape)),
+            dtype=element_dtype(metadata["elem_type"], rounds),
+            dims=list(reversed(value.shape)),
             strides=[size * stride for stride in reversed(value.strides[:-1])],
-            box=list(reversed(metadata["block_size"])), swizzle=SWIZZLES[metadata["swizzle"]],
-            l2_promotion="128B", fill="nan" if getattr(value, "padding", "") == "nan" else "zeros",
-        )  # fmt: skip
+            box=list(reversed(metadata["block_size"])),
+            swizzle=SWIZZLES[metadata["swizzle"]],
+            l2_promotion="128B",
+            fill="nan" if getattr(value, "padding", "") == "nan" else "zeros",
+        )
         return [built, *value.shape, *value.strides]
 
 

@@ -153,9 +153,12 @@ class _Patch:
             *((builder, x, self._create_addition(getattr(builder, x))) for x in _ADDITIONS),
             (semantic, "dot", self._semantic_dot(semantic.dot)),
             (executor, "__call__", _with_our_errors(executor.__call__)),
-            (self.interpreter.interpreter_builder, "options",
-             dataclasses.replace(options, max_num_imprecise_acc_default=default)),
-        ):  # fmt: skip
+            (
+                self.interpreter.interpreter_builder,
+                "options",
+                dataclasses.replace(options, max_num_imprecise_acc_default=default),
+            ),
+        ):
             stack.callback(_restore, owner, name, vars(owner).get(name, _restore))
             setattr(owner, name, value)
 
@@ -178,9 +181,17 @@ class _Patch:
             (m, k), n = a.data.shape[-2:], b.data.shape[-1]
             precision = getattr(input_precision, "name", str(input_precision)).lower()
             call = DotCall(
-                _type_of(a), _type_of(b), _type_of(d), m, n, k, a.data.ndim > 2, self.num_warps,
-                precision, max_num_imprecise_acc or 0,
-            )  # fmt: skip
+                _type_of(a),
+                _type_of(b),
+                _type_of(d),
+                m,
+                n,
+                k,
+                a.data.ndim > 2,
+                self.num_warps,
+                precision,
+                max_num_imprecise_acc or 0,
+            )
             plan = self._plan(call)
             self.used[str(plan.instruction or f"fma.rn.{call.d}")] += 1
 
@@ -212,9 +223,18 @@ class _Patch:
     def _create_dot_scaled(self, original: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(original)
         def create_dot_scaled(
-            builder: Any, lhs: Any, lhs_scale: Any, lhs_format: Any, rhs: Any, rhs_scale: Any,
-            rhs_format: Any, fast_math: bool, lhs_k_pack: bool, rhs_k_pack: bool, acc: Any,
-        ) -> Any:  # fmt: skip
+            builder: Any,
+            lhs: Any,
+            lhs_scale: Any,
+            lhs_format: Any,
+            rhs: Any,
+            rhs_scale: Any,
+            rhs_format: Any,
+            fast_math: bool,
+            lhs_k_pack: bool,
+            rhs_k_pack: bool,
+            acc: Any,
+        ) -> Any:
             a, b = (x.name.lower() for x in (lhs_format, rhs_format))
             if lhs_scale is None or rhs_scale is None or not (lhs_k_pack and rhs_k_pack):
                 raise UnsupportedError(
@@ -227,9 +247,15 @@ class _Patch:
             ins = plan_scaled(a, b, scale, elements, self.target)
             self.used[str(ins)] += 1
             codes = compute_scaled(
-                ins, a_codes, b_codes, _codes(acc), _codes(lhs_scale),
-                np.swapaxes(_codes(rhs_scale), -1, -2), self.target, self.engine,
-            )  # fmt: skip
+                ins,
+                a_codes,
+                b_codes,
+                _codes(acc),
+                _codes(lhs_scale),
+                np.swapaxes(_codes(rhs_scale), -1, -2),
+                self.target,
+                self.engine,
+            )
             return self._handle(codes, acc)
 
         return create_dot_scaled
@@ -280,9 +306,11 @@ def _widens(small: str, wide: str) -> bool:
     """Whether every number of one format is one of the other."""
     a, b = FORMATS[small], FORMATS[wide]
     return (
-        a.is_float and b.is_float
-        and a.exponent_bits <= b.exponent_bits and a.mantissa_bits <= b.mantissa_bits
-    )  # fmt: skip
+        a.is_float
+        and b.is_float
+        and a.exponent_bits <= b.exponent_bits
+        and a.mantissa_bits <= b.mantissa_bits
+    )
 
 
 def _type_of(handle: Any) -> str:

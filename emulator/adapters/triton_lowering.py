@@ -71,11 +71,13 @@ class Lowering:
             generation in self.generations.split()
             and {call.a, call.b} <= set(self.a.split())
             and call.d in (self.d or call.d).split()
-            and call.m % self.tile[0] == 0 and call.n % self.tile[1] == 0
+            and call.m % self.tile[0] == 0
+            and call.n % self.tile[1] == 0
             and not (call.batched and self.tile > (1, 1))
-            and call.num_warps % step == 0 and call.num_warps <= most
+            and call.num_warps % step == 0
+            and call.num_warps <= most
             and (call.d != "f32" or call.imprecise >= self.imprecise)
-        )  # fmt: skip
+        )
 
 
 _FP8 = "e4m3 e5m2"
@@ -206,9 +208,11 @@ def _described(opcode: str, call: DotCall) -> MatrixInstruction:
 
 def _refuse(call: DotCall, target: Target) -> NoReturn:
     types = dict.fromkeys(
-        t for row in LOWERINGS if target.generation in row.generations.split()
+        t
+        for row in LOWERINGS
+        if target.generation in row.generations.split()
         for t in row.a.split()
-    )  # fmt: skip
+    )
     raise UnsupportedError(
         f"Triton does not compile this {call} for {target}; "
         f"operands there are {', '.join(types) or 'none: it starts at sm_75'}"

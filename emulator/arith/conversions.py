@@ -79,9 +79,14 @@ def _decoded(source: Format, codes: Array) -> Numbers:
 
 
 def _scaled(
-    source: Format, target: Format, codes: Array, rounding: Rounding, overflow: Overflow,
-    exponents: Array | None, flush: bool,
-) -> Array:  # fmt: skip
+    source: Format,
+    target: Format,
+    codes: Array,
+    rounding: Rounding,
+    overflow: Overflow,
+    exponents: Array | None,
+    flush: bool,
+) -> Array:
     """Numbers times powers of two, rounded once. A format without a sign takes magnitudes."""
     number = _decoded(source, codes)
     power = np.int64(0) if exponents is None else exponents.astype(np.int64)

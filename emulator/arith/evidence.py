@@ -110,9 +110,10 @@ def find_fidelity(
         if family in families.split() and (not types or d in types.split()):
             return Fidelity("exact", why)
     source = source or next(
-        text for families, shapes, text in SOURCES
+        text
+        for families, shapes, text in SOURCES
         if family in families.split() and (not shapes or shape in shapes.split())
-    )  # fmt: skip
+    )
     recorded = find_recorded(generation, form)
     if recorded is None:
         return Fidelity("modelled", source)

@@ -62,9 +62,17 @@ def dot_one(
 ) -> int:
     """One dot product: runs the steps of the recipe, and tells `observe` about each."""
     state = Dot(
-        arithmetic, arithmetic.a, arithmetic.b, a, b, scale_a, scale_b, c,
-        Tagged(arithmetic.c, c), observe,
-    )  # fmt: skip
+        arithmetic,
+        arithmetic.a,
+        arithmetic.b,
+        a,
+        b,
+        scale_a,
+        scale_b,
+        c,
+        Tagged(arithmetic.c, c),
+        observe,
+    )
     for step in arithmetic.steps:
         step.reference(state)
     return state.x.code

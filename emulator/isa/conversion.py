@@ -239,9 +239,15 @@ def expand() -> Iterator[Conversion]:
         for to, source, rounding, saturation, pzo, scaled in product(*(x.split() for x in choices)):
             for relu in (False, True)[: 1 + form.relu]:
                 out = Conversion(
-                    form, to, source, rounding, saturation != "-", relu, pzo != "-",
+                    form,
+                    to,
+                    source,
+                    rounding,
+                    saturation != "-",
+                    relu,
+                    pzo != "-",
                     scaled.strip("-"),
-                )  # fmt: skip
+                )
                 if str(out) not in seen:
                     seen.add(str(out))
                     yield out

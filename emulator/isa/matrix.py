@@ -381,9 +381,15 @@ def _vector(ins: MatrixInstruction, name: str, use: Use, target: str) -> Operand
     each = name in "cd" and is_called(_facts(ins), target)
     count = ins.fragment(name).registers
     return Operand(
-        name, "vector", _types(ins, name, target), count, use, constants,
-        sink=use == "written" and not each, each=each,
-    )  # fmt: skip
+        name,
+        "vector",
+        _types(ins, name, target),
+        count,
+        use,
+        constants,
+        sink=use == "written" and not each,
+        each=each,
+    )
 
 
 def _types(ins: MatrixInstruction, name: str, target: str) -> tuple[str, ...]:

@@ -103,26 +103,48 @@ def _mma(
     ]
 
 
-def _sparse(shape: str, metadata: str, a: str, b: str, dc: str, targets: tuple[str, ...],
-            **more: object) -> list[MatrixForm]:  # fmt: skip
+def _sparse(
+    shape: str, metadata: str, a: str, b: str, dc: str, targets: tuple[str, ...], **more: object
+) -> list[MatrixForm]:
     more = {"version": "7.1", **more}
     return [MatrixForm("mma.sp", shape, a, b, dc, targets, metadata=metadata, **more)]  # type: ignore[arg-type]
 
 
-def _wgmma(k: int, metadata: str, n: tuple[int, ...], a: str, b: str, dc: str,
-           immediates: str, **more: object) -> list[MatrixForm]:  # fmt: skip
+def _wgmma(
+    k: int,
+    metadata: str,
+    n: tuple[int, ...],
+    a: str,
+    b: str,
+    dc: str,
+    immediates: str,
+    **more: object,
+) -> list[MatrixForm]:
     """The dense form and, where A may be sparse, the sparse one of twice the k."""
     rows: dict[Family, tuple[str, str, str]] = {"wgmma": (f"m64k{k}", "", "8.0")}
     if metadata:
         rows["wgmma.sp"] = f"m64k{2 * k}", metadata, "8.2"
     return [
         MatrixForm(
-            family, shape, a, b, dc, _WGMMA, n=n, metadata=held, pipe="wgmma", scope="warpgroup",
-            a_kinds="descriptor vector", b_kind="descriptor", updates_d=True,
-            immediates=immediates, version=version, **more,  # type: ignore[arg-type]
+            family,
+            shape,
+            a,
+            b,
+            dc,
+            _WGMMA,
+            n=n,
+            metadata=held,
+            pipe="wgmma",
+            scope="warpgroup",
+            a_kinds="descriptor vector",
+            b_kind="descriptor",
+            updates_d=True,
+            immediates=immediates,
+            version=version,
+            **more,  # type: ignore[arg-type]
         )
         for family, (shape, held, version) in rows.items()
-    ]  # fmt: skip
+    ]
 
 
 _F16_OR_F32 = "f16.f16 f32.f32"

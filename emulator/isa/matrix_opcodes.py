@@ -168,10 +168,21 @@ def _find(opcode: str, family: str, words: Words) -> MatrixInstruction:
         legal = ["sp::ordered_metadata" if x else "sp" for x in _ordered_choices(form)]
         search.refuse("sparse modifier", given["sparse modifier"], legal)
     return MatrixInstruction(
-        form, m, n, k, d, a, b, c, layouts,  # type: ignore[arg-type]
-        bool(words["satfinite"]), given["rounding"] or "rn",  # type: ignore[arg-type]
-        scale_vec, stype, ordered,
-    )  # fmt: skip
+        form,
+        m,
+        n,
+        k,
+        d,
+        a,
+        b,
+        c,
+        layouts,  # type: ignore[arg-type]
+        bool(words["satfinite"]),
+        given["rounding"] or "rn",  # type: ignore[arg-type]
+        scale_vec,
+        stype,
+        ordered,
+    )
 
 
 def _types(opcode: str, words: Words, *, updates_d: bool) -> tuple[str, str, str, str, str]:

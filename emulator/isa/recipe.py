@@ -147,9 +147,15 @@ class Recipe:
         added to the finished sum, rounded to nearest. `more` are promote, name, a and b.
         """
         core = FusedDotAdd(
-            fraction_bits, floor, result, rounding,  # type: ignore[arg-type]
-            precision=precision, run=run, passes=passes, group=group,
-        )  # fmt: skip
+            fraction_bits,
+            floor,
+            result,
+            rounding,  # type: ignore[arg-type]
+            precision=precision,
+            run=run,
+            passes=passes,
+            group=group,
+        )
         before: tuple[Step, ...] = (Widen(widen),) if not isinstance(widen, str) or widen else ()
         steps = (Clear(), core, AddC(result)) if c_last else (core,)
         return cls(
@@ -286,10 +292,12 @@ def _checked(step: Step) -> Step:
             step = replace(
                 step,
                 fraction_bits=whole("fraction_bits", step.fraction_bits, 0, _MOST_FRACTION_BITS),
-                floor=floor, precision=precision, run=whole("run", step.run, 0, _LONGEST),
+                floor=floor,
+                precision=precision,
+                run=whole("run", step.run, 0, _LONGEST),
                 passes=whole("passes", step.passes, 0, _LONGEST),
                 group=whole("group", step.group, 1, _LONGEST),
-            )  # fmt: skip
+            )
             if step.passes and not step.run:
                 raise OperandError("passes= deals runs of k to several sums: give run=, too")
         case FmaChain() | PairSums() | AddC():

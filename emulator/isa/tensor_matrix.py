@@ -140,19 +140,41 @@ def settle(
         raise OperandError(
             f"{text}: scales of {descriptor.scale} go with .scale_vec::4X or .block16"
         )
-    form = MatrixForm(
+    return TensorMatrixInstruction(
+        _form(ins, descriptor),
+        descriptor.m,
+        descriptor.n,
+        descriptor.k,
+        descriptor.d,
+        descriptor.a,
+        descriptor.b,
+        descriptor.d,
+        satfinite=descriptor.saturate,
+        scale_vec=vector,
+        scale_type=descriptor.scale or "",
+        opcode=text,
+        descriptor=descriptor,
+        cta_group=ins.cta_group,
+        weight_stationary=stationary,
+        scale_width=vectors.get(vector, 0),
+    )
+
+
+def _form(ins: Instruction, descriptor: InstructionDescriptor) -> MatrixForm:
+    """The row that a table would have for the opcode with the descriptor."""
+    sparse = descriptor.sparse
+    return MatrixForm(
         "tcgen05.mma.sp" if sparse else "tcgen05.mma",
         f"m{descriptor.m}n{descriptor.n}k{descriptor.k}",
-        descriptor.a, descriptor.b, f"{descriptor.d}.{descriptor.d}",
+        descriptor.a,
+        descriptor.b,
+        f"{descriptor.d}.{descriptor.d}",
         tuple(name for name in ins.targets if _has(name, descriptor)),
-        kind=kind, metadata="tensor memory" if sparse else "", pipe="tcgen05", scope="thread",
-    )  # fmt: skip
-    return TensorMatrixInstruction(
-        form, descriptor.m, descriptor.n, descriptor.k, descriptor.d, descriptor.a, descriptor.b,
-        descriptor.d, satfinite=descriptor.saturate, scale_vec=vector,
-        scale_type=descriptor.scale or "", opcode=text, descriptor=descriptor,
-        cta_group=ins.cta_group, weight_stationary=stationary, scale_width=vectors.get(vector, 0),
-    )  # fmt: skip
+        kind=descriptor.kind,
+        metadata="tensor memory" if sparse else "",
+        pipe="tcgen05",
+        scope="thread",
+    )
 
 
 def _has(target: str, descriptor: InstructionDescriptor) -> bool:

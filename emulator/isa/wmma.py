@@ -113,9 +113,15 @@ class Wmma(Instruction):
         # Loads and stores of f64 look at each register.
         each = fragment.fmt.name == "f64" and self.family != "wmma.mma"
         return Operand(
-            name, "vector", types, fragment.registers, use, constants,
-            sink=use == "written" and not each, each=each,
-        )  # fmt: skip
+            name,
+            "vector",
+            types,
+            fragment.registers,
+            use,
+            constants,
+            sink=use == "written" and not each,
+            each=each,
+        )
 
     def _register_types(self, operand: str, type_: str) -> tuple[str, ...]:
         for (family, name, operands), types in _OTHER_REGISTERS.items():
@@ -261,9 +267,14 @@ class WmmaTransfer(Wmma):
     def _signature(self) -> Signature:
         p = Operand("p", "address", _ADDRESS, space=self.space.partition("::")[0], uniform=True)
         stride = Operand(
-            "stride", "register", _STRIDE, constants="words", optional=True, uniform=True,
+            "stride",
+            "register",
+            _STRIDE,
+            constants="words",
+            optional=True,
+            uniform=True,
             option=True,
-        )  # fmt: skip
+        )
         if self.verb == "load":
             return Signature((self._vector("r", "written", "none"), p, stride), self.scope)
         return Signature((p, self._vector("r", "read", "words"), stride), self.scope)

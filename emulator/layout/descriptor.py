@@ -114,9 +114,12 @@ class Descriptor:
     def encode(self) -> np.uint64:
         """The 64-bit word."""
         return encode_descriptor(
-            self.start_address, self.leading_byte_offset, self.stride_byte_offset,
-            self.base_offset, self.swizzle_bytes,
-        )  # fmt: skip
+            self.start_address,
+            self.leading_byte_offset,
+            self.stride_byte_offset,
+            self.base_offset,
+            self.swizzle_bytes,
+        )
 
     @classmethod
     def decode(cls, word: int | np.uint64) -> Descriptor:
@@ -256,67 +259,75 @@ def _pattern(descriptor: Descriptor, tile: TileShape | None) -> Iterator[Finding
     if not width:
         if descriptor.base_offset:
             yield Finding(
-                "warning", "base_offset",
+                "warning",
+                "base_offset",
                 f"base_offset {descriptor.base_offset} has no effect without a swizzle",
                 f"base_offset 0, or one of the swizzles {runs(sorted(SWIZZLES)[1:])}",
-            )  # fmt: skip
+            )
         return
     within = start % width
     if tile is not None and within + (reads := min(width, tile.line_bytes)) > width:
         best = start - within + min(within, width - reads) // reads * reads
         yield Finding(
-            "error", "start_address",
+            "error",
+            "start_address",
             f"start_address {both_bases(start)} lies {within} bytes into a line of {width}, of "
             f"which the tile reads {reads}: the last {within + reads - width} are those of another "
             "line",
             f"a tile starts with a line, or a multiple of {reads} bytes into it: nearest is "
             f"{both_bases(best)}",
-        )  # fmt: skip
+        )
     pattern = block_bytes(width)
     into = start % pattern - within
     if into % PATTERN_LINE:
         yield Finding(
-            "warning", "start_address",
+            "warning",
+            "start_address",
             f"start_address {both_bases(start)} lies in the middle of the {PATTERN_LINE} bytes "
             "that the swizzle counts as one: right only for data that was swizzled by absolute "
             "addresses",
             f"a tile starts at a multiple of {PATTERN_LINE}: nearest is "
             f"{both_bases(start - start % PATTERN_LINE)}",
-        )  # fmt: skip
+        )
         return
     wanted = into // PATTERN_LINE
     if (wanted - descriptor.base_offset) % (pattern // PATTERN_LINE):
         yield Finding(
-            "warning", "base_offset",
+            "warning",
+            "base_offset",
             f"start_address {both_bases(start)} lies {into} bytes behind a multiple of {pattern}, "
             f"after which the {width}-byte swizzle repeats, and base_offset is "
             f"{descriptor.base_offset}",
             f"base_offset {wanted} where the pattern of the data starts with the tile"
             + (" (0 where it was swizzled by absolute addresses)" if wanted else ""),
-        )  # fmt: skip
+        )
 
 
 def _shape(descriptor: Descriptor, tile: TileShape) -> Iterator[Finding]:
     """Finds shapes that the instruction never reads, whatever the fields."""
     if tile.rows % LINES:
         yield Finding(
-            "error", "tile",
+            "error",
+            "tile",
             f"{tile.rows} rows: {descriptor.reader} reads a multiple of {LINES} rows",
             f"nearest is {-(-tile.rows // LINES) * LINES} rows",
-        )  # fmt: skip
+        )
     if tile.major == "mn" and tile.element_bytes not in descriptor.transposable_bytes:
         yield Finding(
-            "error", "major",
+            "error",
+            "major",
             f"an MN-major tile of {8 * tile.element_bytes}-bit elements: only 16-bit types can be "
             "transposed (imm-trans)",
             "K-major (imm-trans 0, --major k), the tile stored with k contiguous",
-        )  # fmt: skip
+        )
     unit = LINE_BYTES // tile.element_bytes if tile.major == "k" else LINES
     if tile.k % unit:
         yield Finding(
-            "error", "tile", f"{tile.k} columns: a core matrix holds {unit} of them",
+            "error",
+            "tile",
+            f"{tile.k} columns: a core matrix holds {unit} of them",
             f"nearest is {-(-tile.k // unit) * unit} columns",
-        )  # fmt: skip
+        )
 
 
 def _strides(descriptor: Descriptor, tile: TileShape) -> Iterator[Finding]:
@@ -324,22 +335,24 @@ def _strides(descriptor: Descriptor, tile: TileShape) -> Iterator[Finding]:
     used, pattern = tile.used_strides(width), block_bytes(width)
     if width and tile.major == "k" and "k" not in used and leading not in (0, LINE_BYTES):
         yield Finding(
-            "warning", "leading_byte_offset",
+            "warning",
+            "leading_byte_offset",
             f"leading_byte_offset {leading} has no effect: {tile.line_bytes} bytes of k are within "
             f"one {width}-byte line",
             f"{LINE_BYTES} (raw 1), which the manual assumes here, or 0",
-        )  # fmt: skip
+        )
     for name in used.values() if width else ():
         value = getattr(descriptor, name)
         if value % pattern:
             below = value // pattern * pattern
             best = below if below and value - below <= pattern // 2 else below + pattern
             yield Finding(
-                "warning", name,
+                "warning",
+                name,
                 f"{name} {value} is no multiple of {pattern}, after which the {width}-byte swizzle "
                 "repeats: one block of 8 lines is permuted otherwise than the next",
                 f"a multiple of {pattern}: nearest is {best}",
-            )  # fmt: skip
+            )
     if shared := first_shared(_units(descriptor, tile)):
         byte, *pair = shared
         first, second = sorted(
@@ -348,11 +361,12 @@ def _strides(descriptor: Descriptor, tile: TileShape) -> Iterator[Finding]:
         names = " and ".join(f"{name} {getattr(descriptor, name)}" for name in used.values())
         name, legal = _apart(descriptor, tile)
         yield Finding(
-            "error", name,
+            "error",
+            name,
             f"core matrices {first} and {second} both read byte {byte:#x}: {names} "
             f"{'does' if len(used) == 1 else 'do'} not keep the blocks of {pattern} bytes apart",
             legal,
-        )  # fmt: skip
+        )
 
 
 def _units(descriptor: Descriptor, tile: TileShape) -> Int64:
@@ -403,8 +417,9 @@ def _memory(descriptor: Descriptor, tile: TileShape, memory_bytes: int) -> Itera
     what = "the 18 bits of shared addresses end" if size == WINDOW else "shared memory ends"
     row, k = (int(i) for i in np.argwhere(places + tile.element_bytes > size)[0])
     yield Finding(
-        "error", field,
+        "error",
+        field,
         f"the tile ends at byte {both_bases(end)}, and {what} at {both_bases(size)}: element "
         f"(row {row}, k {k}) is the first outside",
         legal,
-    )  # fmt: skip
+    )

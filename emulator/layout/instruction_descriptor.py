@@ -195,8 +195,9 @@ class InstructionDescriptor:
             if self.scale is not None:
                 raise OperandError(f"kind {kind.name} has no block scales; got {shown(self.scale)}")
             return None
-        return one_of(f"scale of kind {kind.name}", _or_default(self.scale, kind.scales),
-                      kind.scales)  # fmt: skip
+        return one_of(
+            f"scale of kind {kind.name}", _or_default(self.scale, kind.scales), kind.scales
+        )
 
     def width(self, operand: str) -> int:
         """Bits that an element of operand "a" or "b" takes in memory."""
@@ -300,8 +301,11 @@ class InstructionDescriptor:
         if chip is not None:
             found += _not_on(self, chip)
         if self.max_shift and not weight_stationary:
-            found.append(Finding("error", "max_shift", "a maximum shift is for tcgen05.mma.ws",
-                                 "max_shift 0"))  # fmt: skip
+            found.append(
+                Finding(
+                    "error", "max_shift", "a maximum shift is for tcgen05.mma.ws", "max_shift 0"
+                )
+            )
         return tuple(sorted(found, key=lambda x: x.level))
 
     def validate(
@@ -375,20 +379,26 @@ def _shape(
             best = min(legal, key=lambda x, size=size: abs(x - size))  # type: ignore[misc]
             state = "sparse " if descriptor.sparse else ""
             yield Finding(
-                "error", name, f"{name} = {size}: {state}{who} has no such {name.upper()}",
+                "error",
+                name,
+                f"{name} = {size}: {state}{who} has no such {name.upper()}",
                 f"{name} {runs(legal)}: nearest is {best}",
-            )  # fmt: skip
+            )
     step = 16 * cta_group
     if descriptor.transpose_b and descriptor.width("b") == 8 and n % step:
         yield Finding(
-            "error", "n", f"n = {n} with a transposed B of 8-bit elements",
+            "error",
+            "n",
+            f"n = {n} with a transposed B of 8-bit elements",
             f"a multiple of {step}: nearest is {max(step, round(n / step) * step)}",
-        )  # fmt: skip
+        )
     if (descriptor.k, cta_group, m) == (96, 2, 128):
         yield Finding(
-            "warning", "m", "m = 128 with K = 96: the manual lists 256 alone, CUTLASS takes it",
+            "warning",
+            "m",
+            "m = 128 with K = 96: the manual lists 256 alone, CUTLASS takes it",
             "m 256",
-        )  # fmt: skip
+        )
 
 
 def _types(descriptor: InstructionDescriptor) -> Iterator[Finding]:
@@ -399,43 +409,52 @@ def _types(descriptor: InstructionDescriptor) -> Iterator[Finding]:
         small, packed = FORMATS[type_].bits < 8, descriptor.width(operand) < 8
         if packed and getattr(descriptor, f"transpose_{operand}") and not descriptor.sparse:
             yield Finding(
-                "error", f"transpose_{operand}",
+                "error",
+                f"transpose_{operand}",
                 f"{operand.upper()} of {type_} is MN-major: with k {descriptor.k} elements below 8 "
                 "bits are K-major",
                 f"transpose_{operand} 0",
-            )  # fmt: skip
+            )
         if (
             small
             and kind.name == "f8f6f4"
             and descriptor.k != _sizes_of_k(kind, descriptor.sparse)[0]
         ):
             yield Finding(
-                "error", "k", f"k {descriptor.k} of kind f8f6f4 with {operand.upper()} of {type_}",
+                "error",
+                "k",
+                f"k {descriptor.k} of kind f8f6f4 with {operand.upper()} of {type_}",
                 "types e4m3 and e5m2",
-            )  # fmt: skip
+            )
 
 
 def _ids(descriptor: InstructionDescriptor) -> Iterator[Finding]:
     """Selectors and data ids: which of them a kind has."""
     if descriptor.selector and not (descriptor.sparse and descriptor.has_selector):
         yield Finding(
-            "error", "selector",
+            "error",
+            "selector",
             f"selector {descriptor.selector}: only sparse instructions of kinds f16, tf32 and ti16 "
-            "have one", "selector 0",
-        )  # fmt: skip
+            "have one",
+            "selector 0",
+        )
     elif descriptor.selector > 1:
         yield Finding(
-            "error", "selector", f"selector {descriptor.selector}: the metadata lies in one of two "
-            "columns", "selector 0 or 1",
-        )  # fmt: skip
+            "error",
+            "selector",
+            f"selector {descriptor.selector}: the metadata lies in one of two columns",
+            "selector 0 or 1",
+        )
     if descriptor.kind in ("mxf4", "mxf4nvf4"):
         for name in ("scale_a_id", "scale_b_id"):
             if getattr(descriptor, name) % 2:
                 yield Finding(
-                    "error", name, f"{name} {getattr(descriptor, name)}: scales of kind "
+                    "error",
+                    name,
+                    f"{name} {getattr(descriptor, name)}: scales of kind "
                     f"{descriptor.kind} start with the low or the high half of a word",
                     f"{name} 0 or 2",
-                )  # fmt: skip
+                )
 
 
 #: what takes the place of what later chips added, but for K
@@ -454,14 +473,24 @@ def _not_on(descriptor: InstructionDescriptor, chip: Target) -> Iterator[Finding
     }  # fmt: skip
     for name, used in added.items():
         if used and chip.number not in _WITH_PTX_94:
-            yield Finding("error", name, f"{name} {getattr(descriptor, name)} is for sm_107a; the "
-                          f"target is {chip}", f"{name} {_USUAL.get(name, usual)}")  # fmt: skip
+            yield Finding(
+                "error",
+                name,
+                f"{name} {getattr(descriptor, name)} is for sm_107a; the target is {chip}",
+                f"{name} {_USUAL.get(name, usual)}",
+            )
     versions = len(KINDS[descriptor.kind].chunks) > 1 and descriptor.sparse
     if versions and not descriptor.sparsity_version and chip.number in _WITH_PTX_94:
         yield Finding(
-            "error", "sparsity_version", f"sparsity_version 0 of kind {descriptor.kind}, which "
-            f"{chip} does not have", "sparsity_version 1",
-        )  # fmt: skip
+            "error",
+            "sparsity_version",
+            f"sparsity_version 0 of kind {descriptor.kind}, which {chip} does not have",
+            "sparsity_version 1",
+        )
     if dense == 96 and chip.number not in _WITH_K96:
-        yield Finding("error", "k", f"k {descriptor.k} is for sm_103a and sm_107a; the target is "
-                      f"{chip}", f"k {descriptor.k // 96 * usual}")  # fmt: skip
+        yield Finding(
+            "error",
+            "k",
+            f"k {descriptor.k} is for sm_103a and sm_107a; the target is {chip}",
+            f"k {descriptor.k // 96 * usual}",
+        )

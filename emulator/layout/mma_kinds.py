@@ -121,8 +121,9 @@ def find_shapes(
 ) -> list[Shapes]:
     """The M and N that an instruction may have: any M of a row with any N of it."""
     return [
-        row for row in SHAPES
+        row
+        for row in SHAPES
         if kind in row.kinds.split()
         and (row.cta_group, row.weight_stationary) == (cta_group, weight_stationary)
         and sparse in row.sparse
-    ]  # fmt: skip
+    ]

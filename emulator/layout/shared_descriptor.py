@@ -159,9 +159,14 @@ class SharedMemoryDescriptor(Descriptor):
         swizzle_bytes, atom_bytes = SWIZZLE_CODES[swizzle]
         flags = {name: bool(codes.pop(name)) for name in _FLAGS}
         return cls(
-            codes["start_address"], codes["leading_byte_offset"], codes["stride_byte_offset"],
-            codes["base_offset"], swizzle_bytes, atom_bytes, **flags,
-        )  # fmt: skip
+            codes["start_address"],
+            codes["leading_byte_offset"],
+            codes["stride_byte_offset"],
+            codes["base_offset"],
+            swizzle_bytes,
+            atom_bytes,
+            **flags,
+        )
 
     @classmethod
     def for_operand(
@@ -303,16 +308,18 @@ def _unsuited(descriptor: SharedMemoryDescriptor, tile: TileShape | None) -> Ite
         return
     if wide:
         yield Finding(
-            "error", "swizzle",
+            "error",
+            "swizzle",
             "the swizzle with 32-byte atoms (code 1) is for MN-major 32-bit elements alone",
             "code 2, the 128-byte swizzle",
-        )  # fmt: skip
+        )
     else:
         yield Finding(
-            "error", "swizzle",
+            "error",
+            "swizzle",
             "an MN-major tile of 32-bit elements has the swizzle with 32-byte atoms alone",
             "code 1 (swizzle_bytes 128, atom_bytes 32), or K-major",
-        )  # fmt: skip
+        )
 
 
 def _of_wide_atoms(
@@ -323,21 +330,23 @@ def _of_wide_atoms(
         byte, first, second = shared
         good = _wide_blocks(descriptor, tile, "rows")
         yield Finding(
-            "error", "leading_byte_offset",
+            "error",
+            "leading_byte_offset",
             f"elements {first} and {second} both read byte {byte:#x}: leading_byte_offset "
             f"{descriptor.leading_byte_offset} and stride_byte_offset "
             f"{descriptor.stride_byte_offset} do not keep blocks of 512 bytes apart",
             f"leading_byte_offset {good.leading_byte_offset} with stride_byte_offset "
             f"{good.stride_byte_offset}, or strides of at least 512 the other way round",
-        )  # fmt: skip
+        )
     end = int(descriptor.addresses(tile).max()) + tile.element_bytes
     if end > memory_bytes:
         yield Finding(
-            "error", "start_address",
+            "error",
+            "start_address",
             f"the tile ends at byte {both_bases(end)}, and shared memory at "
             f"{both_bases(memory_bytes)}",
             "a smaller start address, or smaller strides",
-        )  # fmt: skip
+        )
 
 
 def _needs_wide_atoms(tile: TileShape) -> bool:

@@ -43,9 +43,12 @@ def _matrix_grid(places: Places, operand: str, cta: int, bits: int, layout: Tens
     flat = tuple(index.T)
     held: dict[tuple[int, int], list[tuple[int, int, int]]] = {}
     for lane, column, bit, element in zip(
-        places.lane[flat].tolist(), places.column[flat].tolist(), places.bit[flat].tolist(),
-        index[:, -2:].tolist(), strict=True,
-    ):  # fmt: skip
+        places.lane[flat].tolist(),
+        places.column[flat].tolist(),
+        places.bit[flat].tolist(),
+        index[:, -2:].tolist(),
+        strict=True,
+    ):
         held.setdefault((lane, column), []).append((bit, element[0], element[1]))
     owners = np.full((LANES, places.columns), _EMPTY)
     for lane, column in held:

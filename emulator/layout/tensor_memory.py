@@ -101,8 +101,10 @@ class TensorLayout:
         x = self.instruction
         for row in ROWS:
             if (row.m, row.cta_group, row.weight_stationary) == (
-                x.m, self.cta_group, self.weight_stationary,
-            ) and row.sparse in (None, x.sparse):  # fmt: skip
+                x.m,
+                self.cta_group,
+                self.weight_stationary,
+            ) and row.sparse in (None, x.sparse):
                 return row
         raise AssertionError("the instruction descriptor was checked")
 

@@ -56,8 +56,15 @@ class Placed:
     #: whether all arrays are copied
     apart: bool = False
 
-    def place(self, arena: Arena, name: str, array: Array, address: int, writable: bool,
-              like: Array | None = None) -> Allocation:  # fmt: skip
+    def place(
+        self,
+        arena: Arena,
+        name: str,
+        array: Array,
+        address: int,
+        writable: bool,
+        like: Array | None = None,
+    ) -> Allocation:
         """Places an array at an address: in place, or as a copy where its bytes have another
         alignment."""
         raw = bytes_view(array)
@@ -84,9 +91,12 @@ class Placed:
 
 
 def place_arguments(
-    placed: Placed, arena: Arena, function: Function, given: Sequence[Any] | Mapping[str, Any],
+    placed: Placed,
+    arena: Arena,
+    function: Function,
+    given: Sequence[Any] | Mapping[str, Any],
     named: Sequence[Named] = (),
-) -> None:  # fmt: skip
+) -> None:
     """Places arrays in the arena and packs the parameters; `named` is what a module has in its own
     textures and surfaces.
 
@@ -95,8 +105,11 @@ def place_arguments(
     names = [parameter.name for parameter in function.parameters]
     values = _in_order(function, given)
     labels = _labels(given, names)
-    arrays = [(label, array) for label, x in zip(labels, values, strict=True)
-              if (array := _array_of(x, label)) is not None]  # fmt: skip
+    arrays = [
+        (label, array)
+        for label, x in zip(labels, values, strict=True)
+        if (array := _array_of(x, label)) is not None
+    ]
     arrays += [(x.name, x.given.array) for x in named if isinstance(x.given, Surface)]
     addresses = _place_arrays(arena, arrays, placed)
     for each in named:
@@ -115,9 +128,12 @@ _TEXTURES, _SURFACES = 0x7E00_0000_0000, 0x7E80_0000_0000
 
 
 def _handle(
-    arena: Arena, parameter: Parameter, label: str, given: Texture | Surface,
+    arena: Arena,
+    parameter: Parameter,
+    label: str,
+    given: Texture | Surface,
     addresses: dict[int, int],
-) -> int:  # fmt: skip
+) -> int:
     """The handle by which the kernel finds a texture or a surface."""
     if parameter.bytes != 8:
         raise OperandError(

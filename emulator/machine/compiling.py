@@ -116,8 +116,12 @@ def _packages() -> list[Path]:
     """Folders of NVIDIA's packages of the running Python."""
     spec = find_spec("nvidia")
     places = list(spec.submodule_search_locations or ()) if spec else []
-    return [folder for place in places for folder in (Path(place), *sorted(Path(place).iterdir()))
-            if folder.is_dir()]  # fmt: skip
+    return [
+        folder
+        for place in places
+        for folder in (Path(place), *sorted(Path(place).iterdir()))
+        if folder.is_dir()
+    ]
 
 
 def _by_nvcc(nvcc: str, path: Path, arch: str, options: Sequence[str]) -> str:

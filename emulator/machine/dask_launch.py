@@ -146,9 +146,17 @@ def _shared(launch: Launch, engine: EngineName) -> _Shared:
     kernel = launch.kernel
     options = {
         name: getattr(launch, name)
-        for name in ("grid", "block", "dynamic_shared", "given_cluster", "step_limit",
-                     "environment", "async_order", "arithmetic")
-    }  # fmt: skip
+        for name in (
+            "grid",
+            "block",
+            "dynamic_shared",
+            "given_cluster",
+            "step_limit",
+            "environment",
+            "async_order",
+            "arithmetic",
+        )
+    }
     module = kernel.module
     return _Shared(
         module.text,

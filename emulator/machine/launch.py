@@ -220,11 +220,14 @@ class Launch:
         if self.memory is not None:
             self.memory.take_over(self.heap)
         return Report(
-            self.function.name, findings=list(self.found), warnings=list(self.warned),
-            counters=counters, printed=self.printed,
+            self.function.name,
+            findings=list(self.found),
+            warnings=list(self.warned),
+            counters=counters,
+            printed=self.printed,
             files={x.name.rpartition("/")[2]: x.name for x in self.module._bound.parsed.files},
             text_of_module=self.module.text,
-        )  # fmt: skip
+        )
 
     def _run_grids(self, engine: EngineName) -> dict[str, int]:
         """Runs the grid, and then what its threads have launched; what was counted in all."""
@@ -279,11 +282,22 @@ class Launch:
             self.module._kernel(request.kernel, self.kernel.contract),
             along_axes("grid", request.grid, BLOCKS),
             along_axes("block", request.block, THREADS),
-            (), request.shared, None, None, self.step_limit, self.arena, self.printed,
-            self.environment, async_order=self.async_order, seed=self.seed, check=self.check,
-            arithmetic=self.arithmetic, watchers=self.watchers, observe=self.observe,
+            (),
+            request.shared,
+            None,
+            None,
+            self.step_limit,
+            self.arena,
+            self.printed,
+            self.environment,
+            async_order=self.async_order,
+            seed=self.seed,
+            check=self.check,
+            arithmetic=self.arithmetic,
+            watchers=self.watchers,
+            observe=self.observe,
             request=request,
-        )  # fmt: skip
+        )
         if launch.shared_bytes - launch.reserved_shared > MOST_SHARED:
             raise OperandError(f"a kernel launches grids with {MOST_SHARED} bytes of shared memory")
         launch.heap = self.heap
@@ -371,9 +385,12 @@ class Launch:
         source = self.module._bound.source
         position = source.position(statement.at)
         return Place(
-            self.function.name, position.line, position.column,
-            source.statement(statement.at), self._source_lines(statement),
-        )  # fmt: skip
+            self.function.name,
+            position.line,
+            position.column,
+            source.statement(statement.at),
+            self._source_lines(statement),
+        )
 
     def _source_lines(self, statement: Statement) -> tuple[str, ...]:
         source, out = self.module._bound.source, []

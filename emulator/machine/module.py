@@ -263,8 +263,9 @@ def _text(
             )
         return read_bytes(path).decode("utf-8", "replace"), path
     if not isinstance(source, str):
-        raise OperandError(f"a module is PTX text or a path, or a list of them; got "
-                           f"{shown(source)}")  # fmt: skip
+        raise OperandError(
+            f"a module is PTX text or a path, or a list of them; got {shown(source)}"
+        )
     return source, None
 
 
@@ -525,11 +526,18 @@ class Kernel:
         check_word("async_order", async_order, Order)
         return Launch(
             self.module._kernel(self.name, contract),
-            along_axes("grid", grid, BLOCKS), along_axes("block", block, THREADS), args,
-            dynamic_shared, cluster, memory, number_or_none("step_limit", step_limit),
-            progress=progress, async_order=async_order, seed=number_or_none("seed", seed),
+            along_axes("grid", grid, BLOCKS),
+            along_axes("block", block, THREADS),
+            args,
+            dynamic_shared,
+            cluster,
+            memory,
+            number_or_none("step_limit", step_limit),
+            progress=progress,
+            async_order=async_order,
+            seed=number_or_none("seed", seed),
             check=switch("check", check),
-        )  # fmt: skip
+        )
 
     def debug(
         self,
@@ -554,9 +562,18 @@ class Kernel:
         from emulator.machine.debugger.debugger import Debugger
 
         prepare = partial(
-            self.prepare, grid, block, args, dynamic_shared, cluster, contract=contract,
-            async_order=async_order, seed=seed, step_limit=step_limit, memory=memory,
-        )  # fmt: skip
+            self.prepare,
+            grid,
+            block,
+            args,
+            dynamic_shared,
+            cluster,
+            contract=contract,
+            async_order=async_order,
+            seed=seed,
+            step_limit=step_limit,
+            memory=memory,
+        )
         return Debugger(prepare, None if source is None else Path(source))
 
 

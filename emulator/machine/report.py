@@ -233,8 +233,9 @@ class Report(report.Report):
     def title(self) -> str:
         counted = ", ".join(
             f"{count:,} {_ONE.get(name, name.removesuffix('s')) if count == 1 else name}"
-            for name, count in self.counters.items() if count
-        )  # fmt: skip
+            for name, count in self.counters.items()
+            if count
+        )
         count = len(self.findings)
         found = f"{count} finding{'s' * (count > 1)}; " if count else ""
         return f"{self.kernel}: {found}{counted.replace('_', ' ')}"
@@ -425,10 +426,11 @@ def _row(
     shown = [column.show(numbers) if numbers else "" for column in columns]
     cells = "".join(f"<td class=number>{escape(cell)}</td>" for cell in (*first, *shown))
     picture = numbers.picture if numbers else None
-    beside = "" if picture is None else (
-        f"<details{' open' * (picture.conflicts > 0)}><summary>{escape(picture.summary)}</summary>"
-        f"{picture.html()}</details>"
-    )  # fmt: skip
+    beside = ""
+    if picture is not None:
+        opened = " open" * (picture.conflicts > 0)
+        summary = f"<summary>{escape(picture.summary)}</summary>"
+        beside = f"<details{opened}>{summary}{picture.html()}</details>"
     heat = 0.05 + 0.45 * math.log1p(numbers.warps) / math.log1p(most) if numbers else 0
     style = f' style="background: rgba(224, 110, 30, {heat:.2f})"' if heat else ""
     style += "" if numbers else " class=quiet"

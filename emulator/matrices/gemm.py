@@ -143,9 +143,13 @@ def gemm(
     progress = None if progress is None else flag("progress=", progress)
     arithmetic = ins.arithmetic(target)
     how = Order(
-        arithmetic, ins.k, promotion(ins, k_promote, target), engine,
-        ins if ins.is_sparse else None, *split(ins, split_k, order),
-    )  # fmt: skip
+        arithmetic,
+        ins.k,
+        promotion(ins, k_promote, target),
+        engine,
+        ins if ins.is_sparse else None,
+        *split(ins, split_k, order),
+    )
     choose(engine, 0)  # a wrong name is refused before anything is computed
     if any(hasattr(x, "__dask_graph__") for x in (a, b, c)):
         from emulator.matrices.dask_gemm import gemm_of_chunks

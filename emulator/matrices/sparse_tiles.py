@@ -110,10 +110,14 @@ def matmul_sparse(
 def _one_by_one(
     ins: MatrixInstruction,
     arithmetic: Arithmetic,
-    a: Array, nibbles: Array, b: Array, c: Array,
-    scale_a: Array | None, scale_b: Array | None,
+    a: Array,
+    nibbles: Array,
+    b: Array,
+    c: Array,
+    scale_a: Array | None,
+    scale_b: Array | None,
     engine: Engine,
-) -> Array:  # fmt: skip
+) -> Array:
     """One instruction after the other, on tiles of its m rows."""
     count, m = b.shape[-1] // ins.k, a.shape[-2]
 

@@ -534,16 +534,26 @@ class Arena:
         if self._table is None:
             every = self._allocations
             rows = [
-                (x.address, x.end, x.host - x.address, x.inside - x.address, x.room.start,
-                 not x.freed, not x.freed and x.writable, *self._kept.get(x, _NOTHING))
+                (
+                    x.address,
+                    x.end,
+                    x.host - x.address,
+                    x.inside - x.address,
+                    x.room.start,
+                    not x.freed,
+                    not x.freed and x.writable,
+                    *self._kept.get(x, _NOTHING),
+                )
                 for x in every
-            ]  # fmt: skip
+            ]
             columns = np.array([(0,) * 9, *rows], np.int64).T.copy()
             columns[7:] += columns[0]
             self._table = Table(
-                columns[0].view(np.uint64), *columns[1:5], *columns[5:7].astype(np.bool_),
+                columns[0].view(np.uint64),
+                *columns[1:5],
+                *columns[5:7].astype(np.bool_),
                 *columns[7:],
-            )  # fmt: skip
+            )
         return self._table
 
     def _refuse_alignment(self, addresses: Addresses, size: int) -> None:

@@ -92,8 +92,9 @@ def store_tile(
     try:
         space.store(
             places.reshape(*places.shape[:-2], *flat),
-            held.reshape(*codes.shape[:-2], *flat, size), size,
-        )  # fmt: skip
+            held.reshape(*codes.shape[:-2], *flat, size),
+            size,
+        )
     except AccessError as error:
         raise _outside(error, space, tile, where, "") from None
     except OperandError:

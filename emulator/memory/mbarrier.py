@@ -259,9 +259,11 @@ def advance_lanes(
     arrivals, drops, added = (part[order].astype(np.int64) for part in parts)
     pending, transactions, expected = _fields(words[at])
     tokens = _encoded(
-        words[at], pending - before(arrivals), transactions + before(added),
+        words[at],
+        pending - before(arrivals),
+        transactions + before(added),
         expected - before(drops),
-    )  # fmt: skip
+    )
     after, flags = advance(tokens, Change(arrivals, drops, added, operation.may_complete))
     over = (after ^ tokens) >> PARITY
     last = starts + lengths - 1

@@ -216,8 +216,9 @@ class Texture:
         if self.geometry.startswith("a"):
             number, *coordinates = coordinates
             count = len(self._levels[0]) // (6 if "cube" in self.geometry else 1)
-            layer = addressed(number.astype(np.int64), count,
-                              "border" if asked.integers else "clamp")  # fmt: skip
+            layer = addressed(
+                number.astype(np.int64), count, "border" if asked.integers else "clamp"
+            )
         bits = _FAR_OFFSET_BITS if asked.component else _OFFSET_BITS
         near = [_signed(words, bits) for words in offsets]
         if "cube" in self.geometry:
@@ -235,8 +236,10 @@ class Texture:
         if geometry != self.geometry:
             raise TextureError(f"tex.{geometry} reads {self!r}")
         if kind not in self._kinds:
-            raise TextureError(f"an instruction of type .{kind} reads {self!r}, whose texels are "
-                               f"{listing(f'.{x}' for x in self._kinds)}")  # fmt: skip
+            raise TextureError(
+                f"an instruction of type .{kind} reads {self!r}, whose texels are "
+                f"{listing(f'.{x}' for x in self._kinds)}"
+            )
         if asked.slopes and self._clamp[0] != self._clamp[1]:
             raise TextureError(
                 f"tex.grad reads {self!r}: the level that derivatives lead to is not modelled here"
@@ -361,8 +364,10 @@ class Texture:
     def _nearest(self, k: int, lanes: _Lanes) -> list[Integers]:
         given = zip(self._axes(k), lanes.coordinates, lanes.offsets, strict=False)
         if "cube" in self.geometry:
-            return [addressed(place * axis.size >> PLACE_BITS, axis.size, axis.address)
-                    for axis, place, _ in given]  # fmt: skip
+            return [
+                addressed(place * axis.size >> PLACE_BITS, axis.size, axis.address)
+                for axis, place, _ in given
+            ]
         return [axis.nearest(words, offset) for axis, words, offset in given]
 
     def _between(self, k: int, lanes: _Lanes, apart: bool = False) -> list[Places]:

@@ -376,10 +376,12 @@ def _joined(
         elif isinstance(rewrite, (Saturation, Conversion, Inverse)):
             rewrite = replace(rewrite, inner=origins[rewrite.inner][0])
         elif isinstance(rewrite, Selection):
-            rewrite = Selection(tuple(
-                (None if inner is None else origins[inner][0], signs)
-                for inner, signs in rewrite.operands
-            ))  # fmt: skip
+            rewrite = Selection(
+                tuple(
+                    (None if inner is None else origins[inner][0], signs)
+                    for inner, signs in rewrite.operands
+                )
+            )
         if element is None:
             result[index] = rewrite
         elif isinstance(rewrite, (Fusion, Scaling, Identity)):

@@ -102,9 +102,18 @@ def _variable(lexer: Lexer, prefix: Prefix) -> Variable:
     sizes = dimensions(lexer) if name.numbered is None else ()
     value = initialiser(lexer) if lexer.accept("=") else None
     return Variable(
-        name, prefix.space, prefix.type, prefix.vector, sizes, prefix.alignment, prefix.linkage,
-        prefix.attributes, None, value, name.at,
-    )  # fmt: skip
+        name,
+        prefix.space,
+        prefix.type,
+        prefix.vector,
+        sizes,
+        prefix.alignment,
+        prefix.linkage,
+        prefix.attributes,
+        None,
+        value,
+        name.at,
+    )
 
 
 def _declared_name(lexer: Lexer) -> DeclaredName:

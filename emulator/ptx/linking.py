@@ -200,11 +200,14 @@ def _merged(
     own: Sequence[dict[str, str]],
 ) -> tree.Module:
     kept = [
-        {id(node) for entity in entities if entity.text == i
-         and (entity.linkage is None or chosen.get(entity.name) is entity)
-         for node in entity.nodes}
+        {
+            id(node)
+            for entity in entities
+            if entity.text == i and (entity.linkage is None or chosen.get(entity.name) is entity)
+            for node in entity.nodes
+        }
         for i in range(len(modules))
-    ]  # fmt: skip
+    ]
     variables: list[tree.Variable] = []
     functions: list[tree.Function] = []
     aliases: list[tree.Alias] = []
@@ -225,11 +228,13 @@ def _merged(
         options=tuple(dict.fromkeys(o for m in modules for o in m.header.options)),
     )
     return tree.Module(
-        modules[0].source, header,
+        modules[0].source,
+        header,
         tuple(file for m in modules for file in m.files),
         tuple(largest.get(v.name.text, v) if v.linkage == "common" else v for v in variables),
-        tuple(functions), tuple(aliases),
-    )  # fmt: skip
+        tuple(functions),
+        tuple(aliases),
+    )
 
 
 def _largest_commons(

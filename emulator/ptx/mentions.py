@@ -30,10 +30,11 @@ def names_in(block: tree.Block | None) -> set[str]:
 def addressed_in(block: tree.Block | None) -> set[str]:
     """The names that operands mention otherwise than to pass arguments to what they name."""
     return _names(
-        item for item in items_of(block)
+        item
+        for item in items_of(block)
         if isinstance(item, tree.Instruction)
         and not any(isinstance(operand, tree.Arguments) for operand in item.operands)
-    )  # fmt: skip
+    )
 
 
 def _names(instructions: Iterable[tree.Instruction]) -> set[str]:

@@ -186,9 +186,10 @@ class BoundModule:
         """Types and handles of .texref, .samplerref and .surfref: addresses of no variable, with
         the bit of the type."""
         named = {
-            v.name.text: v.type for v in self.parsed.variables
+            v.name.text: v.type
+            for v in self.parsed.variables
             if v.type in OPAQUE and v.linkage != "extern"
-        }  # fmt: skip
+        }
         return {
             name: (type_, self._last + _HANDLE_BYTES * i | 1 << HANDLE_BITS[type_])
             for i, (name, type_) in enumerate(named.items())
@@ -282,9 +283,13 @@ class KernelBinder:
         for name in reached:
             self._bind(name)
         return BoundKernel(
-            self.program, self.program.functions[self.name], self.problems, static, dynamic,
+            self.program,
+            self.program.functions[self.name],
+            self.problems,
+            static,
+            dynamic,
             self.shared,
-        )  # fmt: skip
+        )
 
     # --- what belongs to the kernel ---
 
@@ -320,8 +325,11 @@ class KernelBinder:
         used = {n for name in reached for n in names_in(module.functions[name].body)}
         sized = [v for v in module.shared if v.linkage != "extern" and v.name.text in used]
         for name in reached:
-            sized += [v for v in variables_in(module.functions[name].body)
-                      if v.space == "shared" and v.type in ELEMENT_BYTES]  # fmt: skip
+            sized += [
+                v
+                for v in variables_in(module.functions[name].body)
+                if v.space == "shared" and v.type in ELEMENT_BYTES
+            ]
         placed = place(sized, module.reserved_shared, "shared")
         self.shared = dict(placed.symbols)
         dynamic = [v for v in module.shared if v.linkage == "extern" and v.name.text in used]
@@ -385,9 +393,14 @@ class KernelBinder:
                 scope.symbols[parameter.name] = Symbol(parameter.name, "param", place_, size)
             return
         if has_any_bytes(function):
-            self._problem(function.at, "", UnsupportedError(
-                f"{function.name!r} takes bytes of any number: legal PTX, not modelled here"
-            ), function.name)  # fmt: skip
+            self._problem(
+                function.at,
+                "",
+                UnsupportedError(
+                    f"{function.name!r} takes bytes of any number: legal PTX, not modelled here"
+                ),
+                function.name,
+            )
         made.parameter_registers = tuple(_formal(v, made, scope) for v in function.parameters)
         made.result_registers = tuple(_formal(v, made, scope) for v in function.returns)
 
@@ -467,9 +480,15 @@ class KernelBinder:
         guard = _guard(given, scope)
         if "calls" in instruction.effects:
             return Statement(
-                pc, instruction, Signature(()), {}, guard, given.at, given.location,
+                pc,
+                instruction,
+                Signature(()),
+                {},
+                guard,
+                given.at,
+                given.location,
                 call=self._call(given, scope, function),
-            )  # fmt: skip
+            )
         signatures = instruction.signatures(self.module.target)
         signature = choose(signatures, given.operands)
         binder = Binder(scope, given.opcode, self.module.addresses)
@@ -477,9 +496,18 @@ class KernelBinder:
         if _uses_carry(instruction) and function.carry is None:
             function.carry = scope.new("CC.CF", "pred")
         return Statement(
-            pc, instruction, signature, operands, guard, given.at, given.location,
-            given.used_bytes_mask, None, tuple(_targets(operands)), binder.selectors,
-        )  # fmt: skip
+            pc,
+            instruction,
+            signature,
+            operands,
+            guard,
+            given.at,
+            given.location,
+            given.used_bytes_mask,
+            None,
+            tuple(_targets(operands)),
+            binder.selectors,
+        )
 
     def _call(self, given: tree.Instruction, scope: Scope, caller: Function) -> Call:
         operands = list(given.operands)

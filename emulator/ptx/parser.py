@@ -119,9 +119,13 @@ class _ModuleParser:
         while lexer.kind != "end":
             self._item()
         return Module(
-            lexer.source, header, tuple(self._files), tuple(self._variables),
-            tuple(self._functions), tuple(self._aliases),
-        )  # fmt: skip
+            lexer.source,
+            header,
+            tuple(self._files),
+            tuple(self._variables),
+            tuple(self._functions),
+            tuple(self._aliases),
+        )
 
     def _item(self) -> None:
         lexer = self._lexer

@@ -361,14 +361,25 @@ class _Code:
         self._append(instruction, signature, operands, selectors)
 
     def _append(
-        self, instruction: Instruction, signature: Signature, operands: dict[str, Bound],
+        self,
+        instruction: Instruction,
+        signature: Signature,
+        operands: dict[str, Bound],
         selectors: dict[str, str],
-    ) -> None:  # fmt: skip
+    ) -> None:
         given = self.statement
-        self.statements.append(Statement(
-            given.pc, instruction, signature, operands, given.guard, given.at, given.location,
-            selectors=selectors,
-        ))  # fmt: skip
+        self.statements.append(
+            Statement(
+                given.pc,
+                instruction,
+                signature,
+                operands,
+                given.guard,
+                given.at,
+                given.location,
+                selectors=selectors,
+            )
+        )
 
     def put(self, rewrite: Rewrite, type_: str, result: Bound, operands: list[Bound]) -> None:
         """Replaces a statement, or one half of it, by an opcode with the given operands."""

@@ -74,9 +74,18 @@ def _parameter(lexer: Lexer) -> Variable:
     if len(sizes) > 1:
         raise lexer.error(name.at, "a parameter has one dimension at most")
     return Variable(
-        name, prefix.space, prefix.type, prefix.vector, sizes, prefix.alignment, None,
-        prefix.attributes, pointer, None, name.at,
-    )  # fmt: skip
+        name,
+        prefix.space,
+        prefix.type,
+        prefix.vector,
+        sizes,
+        prefix.alignment,
+        None,
+        prefix.attributes,
+        pointer,
+        None,
+        name.at,
+    )
 
 
 def directives(lexer: Lexer, kind: str) -> tuple[Directive, ...]:

@@ -262,9 +262,12 @@ class _StatementsBinder(KernelBinder):
         self._bind(_NAME)
         self.program.kept = sum(1 << i for i in self.outermost.taking_part.values())
         return Text(
-            self.module.source, self.program, self.program.functions[_NAME],
-            self.outermost.taking_part, self.count,
-        )  # fmt: skip
+            self.module.source,
+            self.program,
+            self.program.functions[_NAME],
+            self.outermost.taking_part,
+            self.count,
+        )
 
     def _body_scope(self, made: Function, function: tree.Function) -> Scope:
         self.outermost.function = made

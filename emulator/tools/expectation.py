@@ -71,10 +71,12 @@ def differences(
 def _which(wanted: Expectation, arrays: Sequence[Array | None], changed: Sequence[bool]) -> int:
     """The argument that is meant: the one named, or the only one that fits."""
     fitting = [
-        i for i, array in enumerate(arrays)
-        if array is not None and array.shape == wanted.expected.shape
+        i
+        for i, array in enumerate(arrays)
+        if array is not None
+        and array.shape == wanted.expected.shape
         and array.dtype.itemsize == wanted.expected.dtype.itemsize
-    ]  # fmt: skip
+    ]
     if wanted.argument is not None:
         if not (wanted.argument < len(arrays) and arrays[wanted.argument] is not None):
             raise OperandError(

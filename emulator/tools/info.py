@@ -83,8 +83,13 @@ def _libraries(ins: Instruction, target: str) -> str:
     if not name:
         return ""
     pipe = name.partition(".")[0]
-    theirs = [x for x in RECIPES if (x.pipe, x.d) == (pipe, ins.d_type)
-              and generation in x.generations.split() and ins.a_type in x.a.split()]  # fmt: skip
+    theirs = [
+        x
+        for x in RECIPES
+        if (x.pipe, x.d) == (pipe, ins.d_type)
+        and generation in x.generations.split()
+        and ins.a_type in x.a.split()
+    ]
     same = "the same bits" if theirs and theirs[0].steps == ins.recipe(target).steps else ""
     bits = f", {same or 'other bits'}" if theirs else ""
     return f"libraries (cuBLAS, CUTLASS, DeepGEMM) use {name} here{bits}"

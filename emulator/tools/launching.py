@@ -51,39 +51,74 @@ _TYPE = re.compile(r"[<=|]?[A-Za-z]\w*" if sys.byteorder == "little" else r"[>=|
 
 def launch_arguments(parser: ArgumentParser) -> None:
     _arguments(parser)
-    parser.add_argument("--problems", action="store_true",
-        help="list what cannot run, and launch nothing")  # fmt: skip
-    parser.add_argument("--faults", action="store_true", help="where a matrix product differs from "
-        "--expect, name the mistake (find_faults)")  # fmt: skip
+    parser.add_argument(
+        "--problems", action="store_true", help="list what cannot run, and launch nothing"
+    )
+    parser.add_argument(
+        "--faults",
+        action="store_true",
+        help="where a matrix product differs from --expect, name the mistake (find_faults)",
+    )
 
 
 def check_arguments(parser: ArgumentParser) -> None:
     _arguments(parser)
-    parser.add_argument("--schedule-seeds", type=int, default=0, metavar="N",
-        help="run N other orders, too, and list which results depend on the order")  # fmt: skip
+    parser.add_argument(
+        "--schedule-seeds",
+        type=int,
+        default=0,
+        metavar="N",
+        help="run N other orders, too, and list which results depend on the order",
+    )
 
 
 def launch_words(parser: ArgumentParser) -> None:
     """Arguments that say what is launched: the kernel, its sizes and its arguments."""
     add = parser.add_argument
-    add("file", help="PTX, or CUDA C++ (.cu), which nvcc or NVRTC compiles; - reads PTX from "
-        "standard input")  # fmt: skip
+    add(
+        "file",
+        help="PTX, or CUDA C++ (.cu), which nvcc or NVRTC compiles; - reads PTX from "
+        "standard input",
+    )
     add("kernel", nargs="?", help="its name, or a part of it; may be left out where there is one")
     add("--grid", default="1", metavar="X,Y,Z", help="thread blocks (default 1)")
     add("--block", default="1", metavar="X,Y,Z", help="threads of a block (default 1)")
-    add("--arg", action="append", default=[], metavar="VALUE", help="one for each parameter: "
+    add(
+        "--arg",
+        action="append",
+        default=[],
+        metavar="VALUE",
+        help="one for each parameter: "
         "a number; IN.npy; IN.npy:OUT.npy; zeros:f4:1024x1024, zeros:f4:1024x1024:OUT.npy; ones, "
         "arange and random in place of zeros; tensormap:A.npy:box=64x64:swizzle=128B or "
-        "tensormap:zeros:float16:128x64:box=64x64, shape and box with the rows first")  # fmt: skip
+        "tensormap:zeros:float16:128x64:box=64x64, shape and box with the rows first",
+    )
     add("--dynamic-shared", type=int, default=0, metavar="BYTES", help="dynamic shared memory")
     add("--target", help="sm_90a, H100, ... (default: the file's own .target; .cu: sm_90a)")
-    add("-D", action="append", default=[], dest="define", metavar="NAME[=TEXT]",
-        help="macro of CUDA C++")  # fmt: skip
-    add("-I", action="append", default=[], dest="include", metavar="FOLDER",
-        help="folder of headers of CUDA C++")  # fmt: skip
+    add(
+        "-D",
+        action="append",
+        default=[],
+        dest="define",
+        metavar="NAME[=TEXT]",
+        help="macro of CUDA C++",
+    )
+    add(
+        "-I",
+        action="append",
+        default=[],
+        dest="include",
+        metavar="FOLDER",
+        help="folder of headers of CUDA C++",
+    )
     add("-std", "--std", metavar="c++17", help="version of CUDA C++")
-    add("--compiler-option", action="append", default=[], metavar="WORD",
-        help="one more word for nvcc or NVRTC, as --compiler-option=-G")  # fmt: skip
+    add(
+        "--compiler-option",
+        action="append",
+        default=[],
+        metavar="WORD",
+        help="one more word for nvcc or NVRTC, as --compiler-option=-G",
+    )
     add("--seed", type=int, help="of random arrays, and of --async-order random")
 
 
@@ -92,13 +127,24 @@ def kernel_arguments(parser: ArgumentParser) -> None:
     launch_words(parser)
     add = parser.add_argument
     add("--cluster", metavar="X,Y,Z", help="thread blocks of a cluster")
-    add("--contract", choices=Contract.__args__,  # type: ignore[attr-defined]
+    add(
+        "--contract",
+        choices=Contract.__args__,  # type: ignore[attr-defined]
         help="what the assembler made of the arithmetic: by default it fuses multiplications and "
-        "additions; none: with -fmad=false; O0: with -O0")  # fmt: skip
-    add("--async-order", choices=Order.__args__, default="early",  # type: ignore[attr-defined]
-        help="when asynchronous copies take effect")  # fmt: skip
-    add("--schedule-seed", type=int, metavar="SEED",
-        help="run blocks, warps and atomics in another legal order")  # fmt: skip
+        "additions; none: with -fmad=false; O0: with -O0",
+    )
+    add(
+        "--async-order",
+        choices=Order.__args__,  # type: ignore[attr-defined]
+        default="early",
+        help="when asynchronous copies take effect",
+    )
+    add(
+        "--schedule-seed",
+        type=int,
+        metavar="SEED",
+        help="run blocks, warps and atomics in another legal order",
+    )
     add("--step-limit", type=int, metavar="N", help="statements that may be executed")
     add("--source", metavar="FOLDER", help="where the source files are that the PTX names")
 
@@ -106,16 +152,32 @@ def kernel_arguments(parser: ArgumentParser) -> None:
 def _arguments(parser: ArgumentParser) -> None:
     kernel_arguments(parser)
     add = parser.add_argument
-    add("--stop-at", choices=Special.__args__,  # type: ignore[attr-defined]
-        help="end at the first NaN or infinity that is made of operands without any")  # fmt: skip
-    add("--expect", action="append", default=[], metavar="REF.npy", help="what an argument shall "
+    add(
+        "--stop-at",
+        choices=Special.__args__,  # type: ignore[attr-defined]
+        help="end at the first NaN or infinity that is made of operands without any",
+    )
+    add(
+        "--expect",
+        action="append",
+        default=[],
+        metavar="REF.npy",
+        help="what an argument shall "
         "hold afterwards, bit for bit: REF.npy, N:REF.npy for argument N (from 0), or "
-        "REF.npy:ulps=K; exit code 1 where it does not")  # fmt: skip
+        "REF.npy:ulps=K; exit code 1 where it does not",
+    )
     add("--counters", action="store_true", help="show what was counted, by source line")
-    add("--html", metavar="OUT.html", help="write a page with the source beside what was found "
-        "and counted")  # fmt: skip
-    add("--trace", metavar="OUT.html", help="write a page with every statement of every warp over "
-        "time, and what registers and tiles held; for small launches")  # fmt: skip
+    add(
+        "--html",
+        metavar="OUT.html",
+        help="write a page with the source beside what was found and counted",
+    )
+    add(
+        "--trace",
+        metavar="OUT.html",
+        help="write a page with every statement of every warp over "
+        "time, and what registers and tiles held; for small launches",
+    )
 
 
 @dataclass
@@ -293,8 +355,10 @@ def launch_command(file: str, problems: bool = False, faults: bool = False, **wo
     lines += render(("argument", *_HEADER[1:]), rows) if rows else []
     lines += command.counted(report)
     data = report.data | {
-        "target": target, "seconds": command.seconds, "arguments": command.changes,
-    }  # fmt: skip
+        "target": target,
+        "seconds": command.seconds,
+        "arguments": command.changes,
+    }
     compared, data["expected"], code = command.compared()
     if faults and code:
         found = command.faults()

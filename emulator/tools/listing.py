@@ -41,11 +41,12 @@ def find_instructions(
             raise OperandError(f"a {what} is a word such as f16 or mma; got {shown(given)}")
     known = [*instructions(), *(tensor_instructions() if tensor_memory else ())]
     found = [
-        ins for ins in known
+        ins
+        for ins in known
         if (chosen is None or chosen in ins.targets)
         and (family is None or family in _families(ins))
         and (type_ is None or type_ in _types(ins))
-    ]  # fmt: skip
+    ]
     if not found:
         _check("type", type_, (name for ins in known for name in _types(ins)))
         _check("family", family, (name for ins in known for name in _families(ins)))
@@ -88,8 +89,12 @@ def list_arguments(parser: ArgumentParser) -> None:
     add("--target", help="only those of this target: sm_90a, H100, ...")
     add("--type", dest="type_", help="only those with elements of this type: f16, s8, fp8, ...")
     add("--family", help="only mma, mma.sp, wgmma, wmma, ldmatrix, tcgen05.mma, ...")
-    add("--all", dest="every", action="store_true",
-        help="every N of wgmma, and of tcgen05.ld and st, on a line of its own")  # fmt: skip
+    add(
+        "--all",
+        dest="every",
+        action="store_true",
+        help="every N of wgmma, and of tcgen05.ld and st, on a line of its own",
+    )
 
 
 def list_command(

@@ -61,10 +61,12 @@ def lane_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("row", type=int)
     parser.add_argument("col", type=int)
     parser.add_argument(
-        "--group", type=int, default=0,
+        "--group",
+        type=int,
+        default=0,
         help="where lanes hold several matrices: the computation of m8n8k4.f16, the selector of e, "
         "the choice of scale ids, the tile of ldmatrix (`table` names them)",
-    )  # fmt: skip
+    )
     parser.add_argument("--idesc", metavar="WORD", help=f"{IDESC}: where tensor memory holds it")
 
 
@@ -108,8 +110,9 @@ def element_command(opcode: str, operand: str, lane: int, register: int) -> Answ
         where = fragment.lane(row, col, group)
         suffix = f"  {group_names(ins, fragment)(group)}" if fragment.groups > 1 else ""
         lines.append(f"{f'bits {_bits(where)}':11} ({row}, {col}){suffix}")
-        elements.append({"low_bit": where.low_bit, "bits": where.bits,
-                         "group": group, "row": row, "col": col})  # fmt: skip
+        elements.append(
+            {"low_bit": where.low_bit, "bits": where.bits, "group": group, "row": row, "col": col}
+        )
     return Answer(lines, data | {"lane": lane, "register": register, "elements": elements})
 
 
@@ -122,9 +125,11 @@ def table_arguments(parser: ArgumentParser) -> None:
         "--format", dest="style", choices=("text", "csv", "markdown"), default="text"
     )
     parser.add_argument(
-        "--by", choices=("lane", "element"), default="lane",
+        "--by",
+        choices=("lane", "element"),
+        default="lane",
         help="element: the matrix, with lane:register.[bits] in each place",
-    )  # fmt: skip
+    )
 
 
 def table_command(

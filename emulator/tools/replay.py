@@ -55,8 +55,12 @@ class Summary:
 
 
 def selftest_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("file", nargs="*", help="golden files that the script of `record` has "
-        "written; without one, the recordings of this package")  # fmt: skip
+    parser.add_argument(
+        "file",
+        nargs="*",
+        help="golden files that the script of `record` has "
+        "written; without one, the recordings of this package",
+    )
     parser.add_argument("--engine", default="auto", help="auto, reference, vector or compiled")
 
 
@@ -90,8 +94,14 @@ def _of_files(files: Sequence[str]) -> Answer:
         arrays = len(golden.outputs)
         same = f"{arrays - len(found)} of {arrays} arrays bit-identical to {golden.chip}"
         lines += [f"{file}: {same} ({golden.target})", *found]
-        data.append({"file": file, "provenance": golden.provenance, "arrays": arrays,
-                     "differing": len(found)})  # fmt: skip
+        data.append(
+            {
+                "file": file,
+                "provenance": golden.provenance,
+                "arrays": arrays,
+                "differing": len(found),
+            }
+        )
     return Answer(lines, data, code=1 if any(x["differing"] for x in data) else 0)
 
 

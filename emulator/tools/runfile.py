@@ -31,8 +31,12 @@ def run_arguments(parser: ArgumentParser) -> None:
     add = parser.add_argument
     add("file", help="PTX statements; - reads from standard input")
     add("--target", help="sm_80, H100, ... (default: the .target of the file)")
-    add("--registers", metavar="IN.npz", help="register words to start with, by name without %%: "
-        "uint32 or uint64 (lanes,); `shared`: uint8 bytes")  # fmt: skip
+    add(
+        "--registers",
+        metavar="IN.npz",
+        help="register words to start with, by name without %%: "
+        "uint32 or uint64 (lanes,); `shared`: uint8 bytes",
+    )
     add("-o", "--output", metavar="OUT.npz", help="where to write all registers")
     add("--show", metavar="NAMES", help="registers to show: r0,f1 (default: written)")
 

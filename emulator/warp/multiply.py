@@ -83,9 +83,16 @@ def _run_kernel(call: Call, x: Checked, batch: tuple[int, ...]) -> Array | None:
     ins = call.instruction
     setting = native.Setting(**x.setting)
     found = native.run(
-        ins, call.target, setting, x.operands, batch,
-        shared=x.shared, keep=x.keep, selector=x.selector, scales=x.scales,
-    )  # fmt: skip
+        ins,
+        call.target,
+        setting,
+        x.operands,
+        batch,
+        shared=x.shared,
+        keep=x.keep,
+        selector=x.selector,
+        scales=x.scales,
+    )
     if found is None or found[1] & (PADDING | MIXED):
         return None
     if found[1] & METADATA and call.undefined == "raise":

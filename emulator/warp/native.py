@@ -241,10 +241,14 @@ def run(
 
 @lru_cache(maxsize=64)
 def _remembered(
-    product: Product, ins: Multiplication, setting: Setting,
+    product: Product,
+    ins: Multiplication,
+    setting: Setting,
     layouts: tuple[tuple[str, np.dtype[Any], tuple[int, ...], tuple[int, ...]], ...],
-    batch: tuple[int, ...], selector: int, scales: tuple[tuple[str, int], ...],
-) -> kernels.Prepared:  # fmt: skip
+    batch: tuple[int, ...],
+    selector: int,
+    scales: tuple[tuple[str, int], ...],
+) -> kernels.Prepared:
     """For operands in registers of these layouts, whose addresses are still to come."""
     named = {
         name: as_strided(np.empty(1, type_), shape, strides)
@@ -276,8 +280,9 @@ def repeated(
     prepared = kernels.prepared(product, given, _flips(product, ins, setting))
     slots = [
         (4 * i, "shared" if _is_in_memory(ins, setting, name) else name)
-        for i, name in enumerate(OPERANDS) if name in operands
-    ]  # fmt: skip
+        for i, name in enumerate(OPERANDS)
+        if name in operands
+    ]
     slot_of_d, kept = 4 * OPERANDS.index("d"), [address_of(x) for x in _KEPT]
 
     def again(given: dict[str, Array], keep: bool) -> tuple[Array, int]:
@@ -306,10 +311,15 @@ def _in_rows(ins: Multiplication, setting: Setting, name: str, x: Array) -> Arra
 
 
 def _given(
-    product: Product, ins: Multiplication, setting: Setting,
-    operands: dict[str, Array], batch: tuple[int, ...],
-    shared: Space | None, selector: int, scales: dict[str, int],
-) -> dict[str, OperandMemory] | None:  # fmt: skip
+    product: Product,
+    ins: Multiplication,
+    setting: Setting,
+    operands: dict[str, Array],
+    batch: tuple[int, ...],
+    shared: Space | None,
+    selector: int,
+    scales: dict[str, int],
+) -> dict[str, OperandMemory] | None:
     """Places of operands that `_in_rows` gave; None where an element lies outside of memory."""
     given: dict[str, OperandMemory] = {}
     for name, x in operands.items():
@@ -598,9 +608,14 @@ def _signs(ins: Multiplication, units: Units) -> int:
 
 
 def _in_shared(
-    product: Product, ins: MatrixInstruction, name: str, setting: Setting,
-    descriptors: Array, shared: Space, bases: Int64,
-) -> OperandMemory | None:  # fmt: skip
+    product: Product,
+    ins: MatrixInstruction,
+    name: str,
+    setting: Setting,
+    descriptors: Array,
+    shared: Space,
+    bases: Int64,
+) -> OperandMemory | None:
     """A matrix in the shared memories that lie at `bases`; None where an element is outside."""
     if shared.data.strides[-1] != 1:
         return None

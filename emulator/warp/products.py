@@ -167,9 +167,12 @@ def plan(
 
 
 def _side(
-    ins: MatrixInstruction, name: str, fmt: Format, tiles: Mapping[str, Tile],
+    ins: MatrixInstruction,
+    name: str,
+    fmt: Format,
+    tiles: Mapping[str, Tile],
     negative: Sequence[str],
-) -> tuple[_Side, Index]:  # fmt: skip
+) -> tuple[_Side, Index]:
     """A side, and its elements ``(groups, m, k)`` or ``(groups, k, n)``."""
     if name in tiles:
         elements, where = tiles[name]

@@ -81,9 +81,12 @@ class TensorMma:
         """Places of its matrices in tensor memory. Raises OperandError for an M or N that it
         lacks, and for a lane in which D cannot start."""
         return tensor_layout(
-            self.product.instruction, self.cta_group, self.weight_stationary,
-            self.product.scales, lane,
-        )  # fmt: skip
+            self.product.instruction,
+            self.cta_group,
+            self.weight_stationary,
+            self.product.scales,
+            lane,
+        )
 
     def run(
         self,
@@ -167,16 +170,24 @@ class _Run:
         for region in self._regions(a, nibbles, scale_a, scale_b):
             rows, columns = region.rows, region.columns
             d[np.ix_(rows, columns)] = self.mma.product.multiply(
-                a[region.block][rows], b[:, columns], c[np.ix_(rows, columns)],
+                a[region.block][rows],
+                b[:, columns],
+                c[np.ix_(rows, columns)],
                 None if scale_a is None else scale_a[region.quarter % len(scale_a)][rows],
                 None if scale_b is None else scale_b[region.cta, region.quarter][columns],
                 None if nibbles is None else nibbles[region.block][rows],
-                engine=self.engine, undefined=self.undefined,
-            )  # fmt: skip
+                engine=self.engine,
+                undefined=self.undefined,
+            )
         store_codes(
-            self.memories, self._column(self.operands.d), places, d, self._place("D"),
-            "tcgen05.mma, D", self._written(),
-        )  # fmt: skip
+            self.memories,
+            self._column(self.operands.d),
+            places,
+            d,
+            self._place("D"),
+            "tcgen05.mma, D",
+            self._written(),
+        )
         return tuple(self.unwritten)
 
     def touched(self) -> Touched:

@@ -136,10 +136,15 @@ class TensorProduct:
     def arithmetic(self) -> Arithmetic:
         x = self.instruction
         return Arithmetic(
-            FORMATS[x.a], FORMATS[x.b], FORMATS[x.d], FORMATS[x.d], self.recipe.steps,
-            FORMATS[x.scale] if x.scale else None, saturate=x.saturate,
+            FORMATS[x.a],
+            FORMATS[x.b],
+            FORMATS[x.d],
+            FORMATS[x.d],
+            self.recipe.steps,
+            FORMATS[x.scale] if x.scale else None,
+            saturate=x.saturate,
             c_shift=self.scale_input_d,
-        )  # fmt: skip
+        )
 
     @property
     def fidelity(self) -> Fidelity:

@@ -32,20 +32,40 @@ def exec_arguments(parser: ArgumentParser) -> None:
 
     add = parser.add_argument
     add("--gpu", default="H100", metavar="NAME", help="the GPU, such as H100 (the default) or A100")
-    add("--check", action="store_true",
-        help="look for mistakes in every launch; exit code 1 if there are some")  # fmt: skip
-    add("--log", metavar="FILE", help="write a line of JSON on each launch: kernel, grid, block, "
-        "seconds, findings; and on each function that is not there")  # fmt: skip
-    add("--time-limit", type=float, metavar="S", help="end the program after S seconds (exit code "
-        "124)")  # fmt: skip
+    add(
+        "--check",
+        action="store_true",
+        help="look for mistakes in every launch; exit code 1 if there are some",
+    )
+    add(
+        "--log",
+        metavar="FILE",
+        help="write a line of JSON on each launch: kernel, grid, block, "
+        "seconds, findings; and on each function that is not there",
+    )
+    add(
+        "--time-limit",
+        type=float,
+        metavar="S",
+        help="end the program after S seconds (exit code 124)",
+    )
     add("--step-limit", type=int, metavar="N", help="end a launch after N statements")
-    add("--recover", action="store_true",
-        help="report an error of a kernel once and go on, which no GPU does")  # fmt: skip
+    add(
+        "--recover",
+        action="store_true",
+        help="report an error of a kernel once and go on, which no GPU does",
+    )
     add("command", nargs=REMAINDER, metavar="-- COMMAND", help="the program and its arguments")
 
 
-def environment(gpu: str, *, check: bool = False, log: str = "", recover: bool = False,
-                step_limit: int | None = None) -> dict[str, str]:  # fmt: skip
+def environment(
+    gpu: str,
+    *,
+    check: bool = False,
+    log: str = "",
+    recover: bool = False,
+    step_limit: int | None = None,
+) -> dict[str, str]:
     """The environment variables that give a process the GPU."""
     find_chip(gpu)
     folder = str(library_folder())
@@ -76,9 +96,15 @@ def environment(gpu: str, *, check: bool = False, log: str = "", recover: bool =
     }
 
 
-def exec_command(command: Sequence[str], gpu: str, check: bool, log: str | None,
-                 time_limit: float | None, step_limit: int | None, recover: bool
-                 ) -> Answer:  # fmt: skip
+def exec_command(
+    command: Sequence[str],
+    gpu: str,
+    check: bool,
+    log: str | None,
+    time_limit: float | None,
+    step_limit: int | None,
+    recover: bool,
+) -> Answer:
     words = list(command[1:] if command and command[0] == "--" else command)
     if not words:
         raise OperandError("which program? python -m emulator exec --gpu H100 -- PROGRAM ...")
@@ -90,8 +116,13 @@ def exec_command(command: Sequence[str], gpu: str, check: bool, log: str | None,
             path.write_bytes(b"")
         except OSError as error:
             raise OperandError(f"cannot write {log}: {error.strerror}") from None
-        given = environment(gpu, check=check, log=str(path) if check or log else "",
-                            recover=recover, step_limit=step_limit)  # fmt: skip
+        given = environment(
+            gpu,
+            check=check,
+            log=str(path) if check or log else "",
+            recover=recover,
+            step_limit=step_limit,
+        )
         code = _run(words, given, time_limit)
         rows = [json.loads(line) for line in path.read_text().splitlines()]
     if check:

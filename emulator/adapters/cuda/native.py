@@ -39,8 +39,9 @@ def c_text(library: str, functions: Sequence[Function]) -> str:
     for index, function in enumerate(functions):
         kinds = function.kinds
         arguments = ", ".join(f"{C_TYPES[kind]} a{i}" for i, kind in enumerate(kinds))
-        fields = "".join(f"{C_TYPES[k]} a{i} __attribute__((aligned(8))); "
-                         for i, k in enumerate(kinds))  # fmt: skip
+        fields = "".join(
+            f"{C_TYPES[k]} a{i} __attribute__((aligned(8))); " for i, k in enumerate(kinds)
+        )
         values = ", ".join(f"a{i}" for i in range(len(kinds)))
         words = f"struct {{ {fields}}} words = {{ {values} }};" if kinds else "int words;"
         parts.append(
@@ -107,8 +108,10 @@ def _build(compiler: str, folder: Path, name: str, text: str) -> None:
         options.append(f"-Wl,--version-script={script}")
     done = subprocess.run(
         [compiler, *options, str(source), "-ldl", "-lpthread"],
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     if done.returncode:
         first = (done.stderr.splitlines() or ["no message"])[0]
         raise UnsupportedError(f"{compiler} could not build {name}: {first[:200]}")

@@ -346,8 +346,18 @@ def get_kernel(out: int, host: int) -> None:
 
 
 @runtime("cudaLaunchKernel", "__cudaLaunchKernel", "__cudaLaunchKernel_ptsz")
-def launch_kernel(host: int, gx: int, gy: int, gz: int, bx: int, by: int, bz: int,
-                  pointers: int, shared: int, stream: int) -> None:  # fmt: skip
+def launch_kernel(
+    host: int,
+    gx: int,
+    gy: int,
+    gz: int,
+    bx: int,
+    by: int,
+    bz: int,
+    pointers: int,
+    shared: int,
+    stream: int,
+) -> None:
     found = kernel_of(host)
     raw = launches.arguments(found, pointers)
     _launched(lambda: launches.launch(found, (gx, gy, gz), (bx, by, bz), shared, stream, raw))
@@ -362,8 +372,18 @@ def _launched(launch: Callable[[], None]) -> None:
 
 
 @runtime("cudaLaunchCooperativeKernel")
-def launch_cooperative(host: int, gx: int, gy: int, gz: int, bx: int, by: int, bz: int,
-                       pointers: int, shared: int, stream: int) -> None:  # fmt: skip
+def launch_cooperative(
+    host: int,
+    gx: int,
+    gy: int,
+    gz: int,
+    bx: int,
+    by: int,
+    bz: int,
+    pointers: int,
+    shared: int,
+    stream: int,
+) -> None:
     if not launches.fits_at_once(kernel_of(host), (gx, gy, gz), (bx, by, bz), shared):
         raise CudaError(720)
     launch_kernel(host, gx, gy, gz, bx, by, bz, pointers, shared, stream)
@@ -476,10 +496,28 @@ def copy_peer(to: int, one: int, source: int, other: int, size: int, stream: int
 
 
 @runtime("cudaMemcpy2D", "cudaMemcpy2DAsync")
-def copy_2d(to: int, to_pitch: int, source: int, pitch: int, width: int, height: int, kind: int,
-            stream: int = 0) -> None:  # fmt: skip
-    box = memory.Box(to, to_pitch, 0, source, pitch, 0, width, height,
-                     to_device=kind in (1, 3), from_device=kind in (2, 3))  # fmt: skip
+def copy_2d(
+    to: int,
+    to_pitch: int,
+    source: int,
+    pitch: int,
+    width: int,
+    height: int,
+    kind: int,
+    stream: int = 0,
+) -> None:
+    box = memory.Box(
+        to,
+        to_pitch,
+        0,
+        source,
+        pitch,
+        0,
+        width,
+        height,
+        to_device=kind in (1, 3),
+        from_device=kind in (2, 3),
+    )
     memory.submit_copy(box, stream)
 
 
@@ -499,21 +537,32 @@ def fill_2d(to: int, pitch: int, value: int, width: int, height: int, stream: in
 
 
 @runtime("cudaMemset3D", "cudaMemset3DAsync")
-def fill_3d(to: int, pitch: int, _: int, rows: int, value: int, width: int, height: int,
-            depth: int, stream: int = 0) -> None:  # fmt: skip
+def fill_3d(
+    to: int,
+    pitch: int,
+    _: int,
+    rows: int,
+    value: int,
+    width: int,
+    height: int,
+    depth: int,
+    stream: int = 0,
+) -> None:
     for k in range(depth):
         fill_2d(to + k * rows * pitch, pitch, value, width, height, stream)
 
 
 @runtime("cudaMemcpyToSymbol", "cudaMemcpyToSymbolAsync")
-def copy_to_symbol(symbol: int, source: int, size: int, offset: int, kind: int,
-                   stream: int = 0) -> None:  # fmt: skip
+def copy_to_symbol(
+    symbol: int, source: int, size: int, offset: int, kind: int, stream: int = 0
+) -> None:
     _copy(_symbol(symbol)[0] + offset, source, size, kind, stream)
 
 
 @runtime("cudaMemcpyFromSymbol", "cudaMemcpyFromSymbolAsync")
-def copy_from_symbol(to: int, symbol: int, size: int, offset: int, kind: int,
-                     stream: int = 0) -> None:  # fmt: skip
+def copy_from_symbol(
+    to: int, symbol: int, size: int, offset: int, kind: int, stream: int = 0
+) -> None:
     _copy(to, _symbol(symbol)[0] + offset, size, kind, stream)
 
 
@@ -584,8 +633,9 @@ def graph_add_copy(out: int, graph: int, needs: int, count: int, what: int) -> N
 
 
 @runtime("cudaGraphAddMemcpyNode1D")
-def graph_add_line(out: int, graph: int, needs: int, count: int, to: int, source: int, size: int,
-                   kind: int) -> None:  # fmt: skip
+def graph_add_line(
+    out: int, graph: int, needs: int, count: int, to: int, source: int, size: int, kind: int
+) -> None:
     operation = _line(to, source, size, kind).copy
     graphs.add(out, graph, needs, count, Kind.MEMCPY, operation)
 

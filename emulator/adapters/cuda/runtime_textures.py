@@ -111,45 +111,80 @@ def array_info(description: int, extent: int, flags: int, array: int) -> None:
 
 def _copy(to: Side, source: Side, width: int, height: int, kind: int, stream: int) -> None:
     box = memory.Box.between(
-        to, source, width, height, 1, kind in (_TO_DEVICE, _ON_DEVICE),
+        to,
+        source,
+        width,
+        height,
+        1,
+        kind in (_TO_DEVICE, _ON_DEVICE),
         kind in (_FROM_DEVICE, _ON_DEVICE),
-    )  # fmt: skip
+    )
     memory.submit_copy(box, stream)
 
 
 @runtime("cudaMemcpyToArray", "cudaMemcpyToArrayAsync")
-def copy_to_array(array: int, x: int, y: int, source: int, size: int, kind: int,
-                  stream: int = 0) -> None:  # fmt: skip
+def copy_to_array(
+    array: int, x: int, y: int, source: int, size: int, kind: int, stream: int = 0
+) -> None:
     _copy(side_of_array(array, x, y), Side(source, 0, 0), size, 1, kind, stream)
 
 
 @runtime("cudaMemcpyFromArray", "cudaMemcpyFromArrayAsync")
-def copy_from_array(to: int, array: int, x: int, y: int, size: int, kind: int,
-                    stream: int = 0) -> None:  # fmt: skip
+def copy_from_array(
+    to: int, array: int, x: int, y: int, size: int, kind: int, stream: int = 0
+) -> None:
     _copy(Side(to, 0, 0), side_of_array(array, x, y), size, 1, kind, stream)
 
 
 @runtime("cudaMemcpyArrayToArray")
-def copy_array_to_array(array: int, x: int, y: int, source: int, from_x: int, from_y: int,
-                        size: int, kind: int) -> None:  # fmt: skip
+def copy_array_to_array(
+    array: int, x: int, y: int, source: int, from_x: int, from_y: int, size: int, kind: int
+) -> None:
     _copy(side_of_array(array, x, y), side_of_array(source, from_x, from_y), size, 1, kind, 0)
 
 
 @runtime("cudaMemcpy2DToArray", "cudaMemcpy2DToArrayAsync")
-def copy_2d_to_array(array: int, x: int, y: int, source: int, pitch: int, width: int, height: int,
-                     kind: int, stream: int = 0) -> None:  # fmt: skip
+def copy_2d_to_array(
+    array: int,
+    x: int,
+    y: int,
+    source: int,
+    pitch: int,
+    width: int,
+    height: int,
+    kind: int,
+    stream: int = 0,
+) -> None:
     _copy(side_of_array(array, x, y), Side(source, pitch, 0), width, height, kind, stream)
 
 
 @runtime("cudaMemcpy2DFromArray", "cudaMemcpy2DFromArrayAsync")
-def copy_2d_from_array(to: int, pitch: int, array: int, x: int, y: int, width: int, height: int,
-                       kind: int, stream: int = 0) -> None:  # fmt: skip
+def copy_2d_from_array(
+    to: int,
+    pitch: int,
+    array: int,
+    x: int,
+    y: int,
+    width: int,
+    height: int,
+    kind: int,
+    stream: int = 0,
+) -> None:
     _copy(Side(to, pitch, 0), side_of_array(array, x, y), width, height, kind, stream)
 
 
 @runtime("cudaMemcpy2DArrayToArray")
-def copy_2d_array_to_array(array: int, x: int, y: int, source: int, from_x: int, from_y: int,
-                           width: int, height: int, kind: int) -> None:  # fmt: skip
+def copy_2d_array_to_array(
+    array: int,
+    x: int,
+    y: int,
+    source: int,
+    from_x: int,
+    from_y: int,
+    width: int,
+    height: int,
+    kind: int,
+) -> None:
     to, found = side_of_array(array, x, y), side_of_array(source, from_x, from_y)
     _copy(to, found, width, height, kind, 0)
 
@@ -157,16 +192,36 @@ def copy_2d_array_to_array(array: int, x: int, y: int, source: int, from_x: int,
 def box_at(what: int) -> memory.Box:
     """The copy that a cudaMemcpy3DParms describes: of an array its place counts texels, and so does
     the width where there is one."""
-    (source_array, *source, source_pitch, _, source_rows, to_array, to_x, to_y, to_z, to, to_pitch,
-     _, to_rows, width, height, depth, kind) = get(what, "QQQQQQQQQQQQQQQQQQQI")  # fmt: skip
+    (
+        source_array,
+        *source,
+        source_pitch,
+        _,
+        source_rows,
+        to_array,
+        to_x,
+        to_y,
+        to_z,
+        to,
+        to_pitch,
+        _,
+        to_rows,
+        width,
+        height,
+        depth,
+        kind,
+    ) = get(what, "QQQQQQQQQQQQQQQQQQQI")
     x, y, z, address = source
     size = max(_texel(source_array), _texel(to_array), 1)
     return memory.Box.between(
         _side(to_array, to, to_pitch, to_rows, (to_x, to_y, to_z)),
         _side(source_array, address, source_pitch, source_rows, (x, y, z)),
-        width * size, height, depth,
-        kind in (_TO_DEVICE, _ON_DEVICE), kind in (_FROM_DEVICE, _ON_DEVICE),
-    )  # fmt: skip
+        width * size,
+        height,
+        depth,
+        kind in (_TO_DEVICE, _ON_DEVICE),
+        kind in (_FROM_DEVICE, _ON_DEVICE),
+    )
 
 
 def _texel(array: int) -> int:

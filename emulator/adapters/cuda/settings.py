@@ -55,6 +55,8 @@ def settings() -> Settings:
     steps = os.environ.get(STEPS, "")
     return Settings(
         find_chip(os.environ.get(GPU, "H100")),
-        bool(os.environ.get(CHECK)), os.environ.get(LOG, ""), bool(os.environ.get(RECOVER)),
+        bool(os.environ.get(CHECK)),
+        os.environ.get(LOG, ""),
+        bool(os.environ.get(RECOVER)),
         int(steps) if steps else None,
-    )  # fmt: skip
+    )

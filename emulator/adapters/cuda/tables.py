@@ -80,9 +80,10 @@ def errors() -> dict[int, tuple[str, str]]:
 def symbols_of(name: str) -> tuple[Function, ...]:
     """The versions of a driver function, oldest first, by the name without a suffix."""
     return tuple(
-        f for f in driver_functions()
+        f
+        for f in driver_functions()
         if f.name == name or (f.name.rpartition("_v")[0] == name and f.name[-1].isdigit())
-    )  # fmt: skip
+    )
 
 
 def symbol_for(name: str, version: int) -> str | None:

@@ -22,9 +22,15 @@ _F32, _F64 = TYPES["f32"], TYPES["f64"]
 
 @rule
 def update(
-    t: ScalarType, old: int, b: int, c: int = 0, *, operation: str = "", space: str = "global",
+    t: ScalarType,
+    old: int,
+    b: int,
+    c: int = 0,
+    *,
+    operation: str = "",
+    space: str = "global",
     bulk: bool = False,
-) -> int:  # fmt: skip
+) -> int:
     """The new value of a location. `space` is where the address lies, also a generic one's; `bulk`
     says that cp.reduce.async.bulk does it."""
     if operation == "exch":
@@ -45,9 +51,16 @@ def update(
 
 @update.words
 def _(
-    w: Words, t: ScalarType, old: Word, b: Word, c: Any = 0, *, operation: str = "",
-    space: str = "global", bulk: bool = False,
-) -> Word:  # fmt: skip
+    w: Words,
+    t: ScalarType,
+    old: Word,
+    b: Word,
+    c: Any = 0,
+    *,
+    operation: str = "",
+    space: str = "global",
+    bulk: bool = False,
+) -> Word:
     if operation == "exch":
         return old ^ old | b
     if operation == "cas":

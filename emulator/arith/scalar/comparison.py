@@ -79,9 +79,15 @@ def _ordered(x: Word, y: Word, compare: str) -> Word:
 
 @packed_rule
 def setp(
-    t: ScalarType, a: int, b: int, c: int = 1, *, compare: str = "", combine: str = "",
+    t: ScalarType,
+    a: int,
+    b: int,
+    c: int = 1,
+    *,
+    compare: str = "",
+    combine: str = "",
     ftz: bool = False,
-) -> tuple[int, int]:  # fmt: skip
+) -> tuple[int, int]:
     """9.7.6.2: whether a and b compare so, combined with c, and whether they do not.
 
     Of a packed type the results are those of its lower and its upper elements (measured).
@@ -100,9 +106,16 @@ def setp(
 
 @setp.words
 def _(
-    w: Words, t: ScalarType, a: Word, b: Word, c: Any = 1, *, compare: str = "", combine: str = "",
+    w: Words,
+    t: ScalarType,
+    a: Word,
+    b: Word,
+    c: Any = 1,
+    *,
+    compare: str = "",
+    combine: str = "",
     ftz: bool = False,
-) -> tuple[Word, Word]:  # fmt: skip
+) -> tuple[Word, Word]:
     combination = _COMBINATIONS[combine]
     if t.count == 1:
         result = hold(w, t, a, b, compare, ftz)
@@ -117,9 +130,16 @@ def _(
 
 @packed_rule
 def set_(
-    d: ScalarType, t: ScalarType, a: int, b: int, c: int = 1, *, compare: str = "",
-    combine: str = "", ftz: bool = False,
-) -> int:  # fmt: skip
+    d: ScalarType,
+    t: ScalarType,
+    a: int,
+    b: int,
+    c: int = 1,
+    *,
+    compare: str = "",
+    combine: str = "",
+    ftz: bool = False,
+) -> int:
     """9.7.6.1: all ones, or 1.0 of a floating-point destination, where a and b compare so.
 
     Of packed elements every one is compared; an integer destination has 16 bits for each.
@@ -135,9 +155,17 @@ def set_(
 
 @set_.words
 def _(
-    w: Words, d: ScalarType, t: ScalarType, a: Word, b: Word, c: Any = True, *, compare: str = "",
-    combine: str = "", ftz: bool = False,
-) -> Word:  # fmt: skip
+    w: Words,
+    d: ScalarType,
+    t: ScalarType,
+    a: Word,
+    b: Word,
+    c: Any = True,
+    *,
+    compare: str = "",
+    combine: str = "",
+    ftz: bool = False,
+) -> Word:
     e, width = t.element, d.size // t.count
     true = d.format.bias << d.format.mantissa_bits if d.is_float else (1 << width) - 1
     parts = []
@@ -263,9 +291,16 @@ def _with_sign(t: ScalarType, a: int, ftz: bool, sign: Callable[[int], int]) -> 
 
 @rule
 def minimum(
-    t: ScalarType, a: int, b: int, c: int | None = None, *, ftz: bool = False, nan: bool = False,
-    xorsign: bool = False, abs: bool = False,
-) -> int:  # fmt: skip
+    t: ScalarType,
+    a: int,
+    b: int,
+    c: int | None = None,
+    *,
+    ftz: bool = False,
+    nan: bool = False,
+    xorsign: bool = False,
+    abs: bool = False,
+) -> int:
     """9.7.3.11, min of two or three. A number wins against a NaN, unless .NaN is given; -0 is less
     than +0. .xorsign.abs compares magnitudes and gives the result the signs' exclusive or."""
     return _extreme(t, (a, b) if c is None else (a, b, c), -1, ftz, nan, xorsign, abs)
@@ -273,33 +308,61 @@ def minimum(
 
 @minimum.words
 def _(
-    w: Words, t: ScalarType, a: Word, b: Word, c: Word | None = None, *, ftz: bool = False,
-    nan: bool = False, xorsign: bool = False, abs: bool = False,
-) -> Word:  # fmt: skip
+    w: Words,
+    t: ScalarType,
+    a: Word,
+    b: Word,
+    c: Word | None = None,
+    *,
+    ftz: bool = False,
+    nan: bool = False,
+    xorsign: bool = False,
+    abs: bool = False,
+) -> Word:
     return extremes(w, t, (a, b) if c is None else (a, b, c), False, ftz, nan, xorsign, abs)
 
 
 @rule
 def maximum(
-    t: ScalarType, a: int, b: int, c: int | None = None, *, ftz: bool = False, nan: bool = False,
-    xorsign: bool = False, abs: bool = False,
-) -> int:  # fmt: skip
+    t: ScalarType,
+    a: int,
+    b: int,
+    c: int | None = None,
+    *,
+    ftz: bool = False,
+    nan: bool = False,
+    xorsign: bool = False,
+    abs: bool = False,
+) -> int:
     """9.7.3.12, max of two or three; as `minimum`."""
     return _extreme(t, (a, b) if c is None else (a, b, c), 1, ftz, nan, xorsign, abs)
 
 
 @maximum.words
 def _(
-    w: Words, t: ScalarType, a: Word, b: Word, c: Word | None = None, *, ftz: bool = False,
-    nan: bool = False, xorsign: bool = False, abs: bool = False,
-) -> Word:  # fmt: skip
+    w: Words,
+    t: ScalarType,
+    a: Word,
+    b: Word,
+    c: Word | None = None,
+    *,
+    ftz: bool = False,
+    nan: bool = False,
+    xorsign: bool = False,
+    abs: bool = False,
+) -> Word:
     return extremes(w, t, (a, b) if c is None else (a, b, c), True, ftz, nan, xorsign, abs)
 
 
 def _extreme(
-    t: ScalarType, codes: tuple[int, ...], direction: int, ftz: bool, nan: bool, xorsign: bool,
+    t: ScalarType,
+    codes: tuple[int, ...],
+    direction: int,
+    ftz: bool,
+    nan: bool,
+    xorsign: bool,
     abs: bool,
-) -> int:  # fmt: skip
+) -> int:
     fmt = t.format
     sign = 0
     for code in codes:
@@ -325,9 +388,15 @@ def _ordinal(t: ScalarType, code: int) -> int:
 
 
 def extremes(
-    w: Words, t: ScalarType, codes: tuple[Word, ...], largest: bool, ftz: bool, nan: bool,
-    xorsign: bool, abs: bool,
-) -> Word:  # fmt: skip
+    w: Words,
+    t: ScalarType,
+    codes: tuple[Word, ...],
+    largest: bool,
+    ftz: bool,
+    nan: bool,
+    xorsign: bool,
+    abs: bool,
+) -> Word:
     """The smallest or largest of several codes."""
     if len(codes) == 2 and t.bits > 16 and not (ftz or abs):
         return _extreme_pair(w, t, *codes, largest, nan)

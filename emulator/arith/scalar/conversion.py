@@ -43,9 +43,14 @@ def _(w: Words, to: ScalarType, t: ScalarType, a: Word, *, sat: bool = False) ->
 
 @rule
 def integer_to_float(
-    to: ScalarType, t: ScalarType, a: int, *, rounding: Rounding = "rn", ftz: bool = False,
+    to: ScalarType,
+    t: ScalarType,
+    a: int,
+    *,
+    rounding: Rounding = "rn",
+    ftz: bool = False,
     sat: bool = False,
-) -> int:  # fmt: skip
+) -> int:
     """Integer to floating point, rounded once; .ftz has nothing to flush."""
     number = t.number(a)
     code = exact.rounded(to.format, Fraction(number), rounding) if number else 0
@@ -54,9 +59,15 @@ def integer_to_float(
 
 @integer_to_float.words
 def _(
-    w: Words, to: ScalarType, t: ScalarType, a: Word, *, rounding: Rounding = "rn",
-    ftz: bool = False, sat: bool = False,
-) -> Word:  # fmt: skip
+    w: Words,
+    to: ScalarType,
+    t: ScalarType,
+    a: Word,
+    *,
+    rounding: Rounding = "rn",
+    ftz: bool = False,
+    sat: bool = False,
+) -> Word:
     numbers = a.view(t.values)
     if rounding == "rn" and to.bits > 16:
         words = numbers.astype(to.values).view(to.dtype)
@@ -97,9 +108,14 @@ def _against(w: Words, numbers: Word, near: Word) -> tuple[Word, Word]:
 
 @rule
 def float_to_integer(
-    to: ScalarType, t: ScalarType, a: int, *, integer_rounding: str = "rni", ftz: bool = False,
+    to: ScalarType,
+    t: ScalarType,
+    a: int,
+    *,
+    integer_rounding: str = "rni",
+    ftz: bool = False,
     sat: bool = False,
-) -> int:  # fmt: skip
+) -> int:
     """Floating point to integer: rounded, then clamped to the range of the type, .sat or not.
 
     Measured: a NaN gives 0, but where the source is f64 or the result has 64 bits a one in the
@@ -115,9 +131,15 @@ def float_to_integer(
 
 @float_to_integer.words
 def _(
-    w: Words, to: ScalarType, t: ScalarType, a: Word, *, integer_rounding: str = "rni",
-    ftz: bool = False, sat: bool = False,
-) -> Word:  # fmt: skip
+    w: Words,
+    to: ScalarType,
+    t: ScalarType,
+    a: Word,
+    *,
+    integer_rounding: str = "rni",
+    ftz: bool = False,
+    sat: bool = False,
+) -> Word:
     x = rounded.values(w, t, a, ftz)
     out = w.to_integers(w.integral(x, integer_rounding), to.values).view(to.dtype)
     return w.put(x != x, 1 << (to.bits - 1), out) if t.bits == 64 or to.bits == 64 else out
@@ -137,9 +159,14 @@ def _integer(number: Fraction, rounding: str) -> int:
 
 @rule
 def float_to_integral(
-    to: ScalarType, t: ScalarType, a: int, *, integer_rounding: str = "rni", ftz: bool = False,
+    to: ScalarType,
+    t: ScalarType,
+    a: int,
+    *,
+    integer_rounding: str = "rni",
+    ftz: bool = False,
     sat: bool = False,
-) -> int:  # fmt: skip
+) -> int:
     """Floating point to an integral number of the same type; a zero keeps the number's sign."""
     fmt = t.format
     x = exact.read(fmt, a, ftz)
@@ -155,9 +182,15 @@ def float_to_integral(
 
 @float_to_integral.words
 def _(
-    w: Words, to: ScalarType, t: ScalarType, a: Word, *, integer_rounding: str = "rni",
-    ftz: bool = False, sat: bool = False,
-) -> Word:  # fmt: skip
+    w: Words,
+    to: ScalarType,
+    t: ScalarType,
+    a: Word,
+    *,
+    integer_rounding: str = "rni",
+    ftz: bool = False,
+    sat: bool = False,
+) -> Word:
     x = rounded.values(w, t, a, ftz)
     words = rounded.nearest(w, t, w.integral(x, integer_rounding))
     if t is _F64 and not sat:
@@ -190,9 +223,14 @@ def _(
 
 @rule
 def floats(
-    to: ScalarType, t: ScalarType, a: int, *, rounding: Rounding = "rn", ftz: bool = False,
+    to: ScalarType,
+    t: ScalarType,
+    a: int,
+    *,
+    rounding: Rounding = "rn",
+    ftz: bool = False,
     sat: bool = False,
-) -> int:  # fmt: skip
+) -> int:
     """Floating point to another floating-point type, rounded once.
 
     Measured: conversions from and to f64 keep the sign and the top payload bits of a NaN and make
@@ -214,9 +252,15 @@ def floats(
 
 @floats.words
 def _(
-    w: Words, to: ScalarType, t: ScalarType, a: Word, *, rounding: Rounding = "rn",
-    ftz: bool = False, sat: bool = False,
-) -> Word:  # fmt: skip
+    w: Words,
+    to: ScalarType,
+    t: ScalarType,
+    a: Word,
+    *,
+    rounding: Rounding = "rn",
+    ftz: bool = False,
+    sat: bool = False,
+) -> Word:
     if (t.name, to.name) == ("bf16", "f32") and not (ftz or sat):
         return a.astype(to.dtype) << 16
     x = rounded.values(w, t, a, ftz and _is_flushed(to, t))

@@ -85,36 +85,58 @@ def _(
 
 @rule
 def add_mixed(
-    t: ScalarType, narrow: ScalarType, a: int, c: int, *, rounding: Rounding = "rn",
+    t: ScalarType,
+    narrow: ScalarType,
+    a: int,
+    c: int,
+    *,
+    rounding: Rounding = "rn",
     sat: bool = False,
-) -> int:  # fmt: skip
+) -> int:
     """9.7.5.1: a f16 or bf16, widened exactly, plus c f32."""
     return saturated(t, _sum(t, widened(t, narrow, a), c, rounding, False), sat)
 
 
 @add_mixed.words
 def _(
-    w: Words, t: ScalarType, narrow: ScalarType, a: Word, c: Word, *, rounding: Rounding = "rn",
+    w: Words,
+    t: ScalarType,
+    narrow: ScalarType,
+    a: Word,
+    c: Word,
+    *,
+    rounding: Rounding = "rn",
     sat: bool = False,
-) -> Word:  # fmt: skip
+) -> Word:
     x, y = rounded.values(w, narrow, a), rounded.values(w, t, c)
     return _sum_of(w, t, x, y, rounding, False, sat, ())
 
 
 @rule
 def sub_mixed(
-    t: ScalarType, narrow: ScalarType, a: int, c: int, *, rounding: Rounding = "rn",
+    t: ScalarType,
+    narrow: ScalarType,
+    a: int,
+    c: int,
+    *,
+    rounding: Rounding = "rn",
     sat: bool = False,
-) -> int:  # fmt: skip
+) -> int:
     """9.7.5.2: a f16 or bf16, widened exactly, minus c f32."""
     return sub.reference(t, widened(t, narrow, a), c, rounding=rounding, sat=sat)
 
 
 @sub_mixed.words
 def _(
-    w: Words, t: ScalarType, narrow: ScalarType, a: Word, c: Word, *, rounding: Rounding = "rn",
+    w: Words,
+    t: ScalarType,
+    narrow: ScalarType,
+    a: Word,
+    c: Word,
+    *,
+    rounding: Rounding = "rn",
     sat: bool = False,
-) -> Word:  # fmt: skip
+) -> Word:
     x, y = rounded.values(w, narrow, a), rounded.values(w, t, c)
     return _sum_of(w, t, x, -y, rounding, False, sat, ())
 
@@ -136,9 +158,15 @@ def _sum(t: ScalarType, a: int, b: int, rounding: Rounding, ftz: bool) -> int:
 
 
 def _sum_of(
-    w: Words, t: ScalarType, x: Word, y: Word, rounding: Rounding, ftz: bool, sat: bool,
+    w: Words,
+    t: ScalarType,
+    x: Word,
+    y: Word,
+    rounding: Rounding,
+    ftz: bool,
+    sat: bool,
     nans: tuple[Word, ...],
-) -> Word:  # fmt: skip
+) -> Word:
     """Codes of x + y."""
     if rounding == "rn":
         total = x + y

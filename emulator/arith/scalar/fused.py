@@ -43,9 +43,17 @@ def fma(
 
 @fma.words
 def _(
-    w: Words, t: ScalarType, a: Word, b: Word, c: Word, *, rounding: Rounding = "rn",
-    ftz: bool = False, sat: bool = False, relu: bool = False,
-) -> Word:  # fmt: skip
+    w: Words,
+    t: ScalarType,
+    a: Word,
+    b: Word,
+    c: Word,
+    *,
+    rounding: Rounding = "rn",
+    ftz: bool = False,
+    sat: bool = False,
+    relu: bool = False,
+) -> Word:
     x, y, z = (rounded.values(w, t, words, ftz) for words in (a, b, c))
     if t is _F64 and rounding != "rn":
         words, nan = _directed64(w, x, y, z, rounding)
@@ -129,9 +137,15 @@ def _(w: Words, t: ScalarType, a: Word, b: Word, c: Word, *, relu: bool = False)
 
 @rule
 def fma_mixed(
-    t: ScalarType, narrow: ScalarType, a: int, b: int, c: int, *, rounding: Rounding = "rn",
+    t: ScalarType,
+    narrow: ScalarType,
+    a: int,
+    b: int,
+    c: int,
+    *,
+    rounding: Rounding = "rn",
     sat: bool = False,
-) -> int:  # fmt: skip
+) -> int:
     """9.7.5.3: a and b f16 or bf16, widened exactly; c f32."""
     x, y = widened(t, narrow, a), widened(t, narrow, b)
     return saturated(t, _fused(t, x, y, c, rounding, False), sat)
@@ -139,9 +153,16 @@ def fma_mixed(
 
 @fma_mixed.words
 def _(
-    w: Words, t: ScalarType, narrow: ScalarType, a: Word, b: Word, c: Word, *,
-    rounding: Rounding = "rn", sat: bool = False,
-) -> Word:  # fmt: skip
+    w: Words,
+    t: ScalarType,
+    narrow: ScalarType,
+    a: Word,
+    b: Word,
+    c: Word,
+    *,
+    rounding: Rounding = "rn",
+    sat: bool = False,
+) -> Word:
     x, y = rounded.values(w, narrow, a), rounded.values(w, narrow, b)
     return _fused_of(w, t, x, y, rounded.values(w, t, c), rounding, False, sat, False)
 
@@ -166,9 +187,16 @@ def _fused(t: ScalarType, a: int, b: int, c: int, rounding: Rounding, ftz: bool)
 
 
 def _fused_of(
-    w: Words, t: ScalarType, x: Word, y: Word, z: Word, rounding: Rounding, ftz: bool, sat: bool,
+    w: Words,
+    t: ScalarType,
+    x: Word,
+    y: Word,
+    z: Word,
+    rounding: Rounding,
+    ftz: bool,
+    sat: bool,
     relu: bool,
-) -> Word:  # fmt: skip
+) -> Word:
     """Codes of x·y + z of f32 numbers."""
     if rounding == "rn" and t.bits == 32:
         total = w.fused(x, y, z)

@@ -43,9 +43,15 @@ def _everywhere(value: int, lanes: list[int]) -> list[int]:
 
 @packed_rule
 def shfl(
-    t: ScalarType, a: Lanes, b: Lanes, c: Lanes, membermask: Lanes, *, mode: str = "idx",
+    t: ScalarType,
+    a: Lanes,
+    b: Lanes,
+    c: Lanes,
+    membermask: Lanes,
+    *,
+    mode: str = "idx",
     active: Sequence[bool] | None = None,
-) -> tuple[list[int], list[int]]:  # fmt: skip
+) -> tuple[list[int], list[int]]:
     """shfl.sync: the a of the lane that b gives, and whether it lies in the segment that c gives.
 
     Out of the segment a lane keeps its own. Measured: a lane that does not execute is read as 0.
@@ -70,9 +76,16 @@ def shfl(
 
 @shfl.words
 def _(
-    w: Words, t: ScalarType, a: Word, b: Word, c: Word, membermask: Word, *, mode: str = "idx",
+    w: Words,
+    t: ScalarType,
+    a: Word,
+    b: Word,
+    c: Word,
+    membermask: Word,
+    *,
+    mode: str = "idx",
     active: Word | None = None,
-) -> tuple[Word, Word]:  # fmt: skip
+) -> tuple[Word, Word]:
     who, lane = _who(w, membermask, active), w.lanes().view(np.int32)
     step, clamp = (b & 31).view(np.int32), (c & 31).view(np.int32)
     segment = (c >> 8 & 31).view(np.int32)
@@ -92,9 +105,13 @@ def _(
 
 @packed_rule
 def vote(
-    t: ScalarType, a: Lanes, membermask: Lanes, *, mode: str = "",
+    t: ScalarType,
+    a: Lanes,
+    membermask: Lanes,
+    *,
+    mode: str = "",
     active: Sequence[bool] | None = None,
-) -> list[int]:  # fmt: skip
+) -> list[int]:
     """vote.sync: whether the predicate holds in all lanes, in any, or is the same in all (.uni);
     or the mask of the lanes where it holds (.ballot)."""
     lanes = _executing(membermask, active)
@@ -110,9 +127,14 @@ def vote(
 
 @vote.words
 def _(
-    w: Words, t: ScalarType, a: Word, membermask: Word, *, mode: str = "",
+    w: Words,
+    t: ScalarType,
+    a: Word,
+    membermask: Word,
+    *,
+    mode: str = "",
     active: Word | None = None,
-) -> Word:  # fmt: skip
+) -> Word:
     who = _who(w, membermask, active)
     given = w.ballot(a & who)
     if mode == "ballot":
@@ -170,9 +192,7 @@ def match_any(
 
 
 @match_any.words
-def _(
-    w: Words, t: ScalarType, a: Word, membermask: Word, *, active: Word | None = None
-) -> Word:  # fmt: skip
+def _(w: Words, t: ScalarType, a: Word, membermask: Word, *, active: Word | None = None) -> Word:
     who = _who(w, membermask, active)
     return w.select(who, _alike(w, t, a, who), 0)
 
@@ -201,7 +221,7 @@ def match_all(
 @match_all.words
 def _(
     w: Words, t: ScalarType, a: Word, membermask: Word, *, active: Word | None = None
-) -> tuple[Word, Word]:  # fmt: skip
+) -> tuple[Word, Word]:
     who = _who(w, membermask, active)
     members = w.ballot(who)
     differ = w.ballot((_alike(w, t, a, who) != members) & who)
@@ -224,9 +244,13 @@ _NEUTRAL: dict[str, Callable[[ScalarType], int]] = {
 
 @packed_rule
 def redux(
-    t: ScalarType, a: Lanes, membermask: Lanes, *, operation: str = "",
+    t: ScalarType,
+    a: Lanes,
+    membermask: Lanes,
+    *,
+    operation: str = "",
     active: Sequence[bool] | None = None,
-) -> list[int]:  # fmt: skip
+) -> list[int]:
     """redux.sync: the sum, which wraps, the smallest, the largest or a logic combination of all."""
     lanes = _executing(membermask, active)
     total = t.number(a[lanes[0]]) if lanes else 0
@@ -237,9 +261,14 @@ def redux(
 
 @redux.words
 def _(
-    w: Words, t: ScalarType, a: Word, membermask: Word, *, operation: str = "",
+    w: Words,
+    t: ScalarType,
+    a: Word,
+    membermask: Word,
+    *,
+    operation: str = "",
     active: Word | None = None,
-) -> Word:  # fmt: skip
+) -> Word:
     who = _who(w, membermask, active)
     given = w.put(~who, _NEUTRAL[operation](t), a.view(t.values))
     return w.select(who, w.reduced(operation, given).view(t.dtype), 0)
@@ -247,9 +276,15 @@ def _(
 
 @packed_rule
 def redux_float(
-    t: ScalarType, a: Lanes, membermask: Lanes, *, operation: str = "", nan: bool = False,
-    abs: bool = False, active: Sequence[bool] | None = None,
-) -> list[int]:  # fmt: skip
+    t: ScalarType,
+    a: Lanes,
+    membermask: Lanes,
+    *,
+    operation: str = "",
+    nan: bool = False,
+    abs: bool = False,
+    active: Sequence[bool] | None = None,
+) -> list[int]:
     """redux.sync.min and .max of f32, as min and max have it; .abs of magnitudes."""
     lanes = _executing(membermask, active)
     pick = comparison.minimum if operation == "min" else comparison.maximum
@@ -261,9 +296,16 @@ def redux_float(
 
 @redux_float.words
 def _(
-    w: Words, t: ScalarType, a: Word, membermask: Word, *, operation: str = "", nan: bool = False,
-    abs: bool = False, active: Word | None = None,
-) -> Word:  # fmt: skip
+    w: Words,
+    t: ScalarType,
+    a: Word,
+    membermask: Word,
+    *,
+    operation: str = "",
+    nan: bool = False,
+    abs: bool = False,
+    active: Word | None = None,
+) -> Word:
     who = _who(w, membermask, active)
     pick = comparison.minimum if operation == "min" else comparison.maximum
     # Lanes that take no part have the word of the lowest one that does.

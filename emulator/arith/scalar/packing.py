@@ -67,9 +67,16 @@ def elements(
 
 @elements.words
 def _(
-    w: Words, to: ScalarType, t: ScalarType, *sources: Word, rounding: str = "rn",
-    relu: bool = False, satfinite: bool = False, pzo: bool = False, scaled: str = "",
-) -> Word:  # fmt: skip
+    w: Words,
+    to: ScalarType,
+    t: ScalarType,
+    *sources: Word,
+    rounding: str = "rn",
+    relu: bool = False,
+    satfinite: bool = False,
+    pzo: bool = False,
+    scaled: str = "",
+) -> Word:
     if scaled or not _has_words(to, t, rounding):
         convert = partial(_converted, to, t, rounding, relu, satfinite, pzo, scaled)
         return w.by_arrays(convert, *sources)
@@ -162,9 +169,15 @@ def _ue8m0_of(w: Words, code: Word, rounding: str, satfinite: bool) -> Word:
 
 
 def _converted(
-    to: ScalarType, t: ScalarType, rounding: str, relu: bool, satfinite: bool, pzo: bool,
-    scaled: str, *sources: Array,
-) -> Array:  # fmt: skip
+    to: ScalarType,
+    t: ScalarType,
+    rounding: str,
+    relu: bool,
+    satfinite: bool,
+    pzo: bool,
+    scaled: str,
+    *sources: Array,
+) -> Array:
     """Elements rounded by random bits, scaled, or in fixed point."""
     words = list(np.broadcast_arrays(*sources))
     random = None
@@ -179,9 +192,17 @@ def _converted(
     else:
         codes = np.stack(words[::-1], axis=-1)
     out = conversions.convert(
-        t.format, to.format, codes, rounding, relu=relu, satfinite=satfinite, pzo=pzo,
-        random_bits=random, exponents=exponents, flush=scaled == _ONE_SCALE,
-    )  # fmt: skip
+        t.format,
+        to.format,
+        codes,
+        rounding,
+        relu=relu,
+        satfinite=satfinite,
+        pzo=pzo,
+        random_bits=random,
+        exponents=exponents,
+        flush=scaled == _ONE_SCALE,
+    )
     return pack(out, _place(to), to.size)[..., 0] if to.count > 1 else out[..., 0]
 
 
@@ -241,9 +262,14 @@ def _element(source: Format, target: Format, code: int, rounding: str, satfinite
 
 
 def _scaled(
-    source: Format, target: Format, code: int, rounding: str, satfinite: bool, exponent: int,
+    source: Format,
+    target: Format,
+    code: int,
+    rounding: str,
+    satfinite: bool,
+    exponent: int,
     flush: bool,
-) -> int:  # fmt: skip
+) -> int:
     """One code times a power of two, rounded once, where it is scaled or in fixed point."""
     nan = target.max_finite if target.nan is None else target.nan
     if source.fraction_bits:
@@ -296,9 +322,13 @@ def _ue8m0(source: Format, target: Format, code: int, rounding: str, satfinite: 
     if number.number_class == _INFINITE:
         return target.max_finite if satfinite else target.nan
     return round_to_code(
-        target, 0, number.significand, number.exponent - source.mantissa_bits,
-        "rp" if rounding == "rp" else "rz", overflow="saturate" if satfinite else "infinity",
-    )  # fmt: skip
+        target,
+        0,
+        number.significand,
+        number.exponent - source.mantissa_bits,
+        "rp" if rounding == "rp" else "rz",
+        overflow="saturate" if satfinite else "infinity",
+    )
 
 
 def _stochastic(
@@ -313,9 +343,13 @@ def _stochastic(
     top = max(number.significand.bit_length() - 1 + unit, target.emin)
     cut = max(top - (target.precision - 1) - unit, 0)
     return round_to_code(
-        target, number.sign, (number.significand << width) + (random << cut), unit - width, "rz",
+        target,
+        number.sign,
+        (number.significand << width) + (random << cut),
+        unit - width,
+        "rz",
         overflow="saturate" if satfinite else "infinity",
-    )  # fmt: skip
+    )
 
 
 def _random_bits(to: ScalarType, word: Any) -> tuple[list[Any], int]:

@@ -90,9 +90,8 @@ def _(w: Words, t: ScalarType, a: Word, *, rounding: Rounding = "rn", ftz: bool 
 
 
 def _quotient_of(
-    w: Words, t: ScalarType, x: Word, y: Word, rounding: Rounding, ftz: bool,
-    nans: tuple[Word, ...],
-) -> Word:  # fmt: skip
+    w: Words, t: ScalarType, x: Word, y: Word, rounding: Rounding, ftz: bool, nans: tuple[Word, ...]
+) -> Word:
     """Codes of x / y. The f64 quotient of f32 numbers is never so near to a number of 25 bits that
     rounding it again could err, unless it is that number."""
     quotient = x.astype(np.float64, copy=False) / y.astype(np.float64, copy=False)

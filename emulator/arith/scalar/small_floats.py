@@ -76,18 +76,24 @@ def _(
 
 @packed_rule
 def fma(
-    to: ScalarType, t: ScalarType, u: ScalarType, a: int, b: int, c: int, *,
-    satfinite: bool = False,
-) -> int:  # fmt: skip
+    to: ScalarType, t: ScalarType, u: ScalarType, a: int, b: int, c: int, *, satfinite: bool = False
+) -> int:
     """a · b + c, rounded once."""
     return _packed(to, satfinite, (t, a), (u, b), (to, c))
 
 
 @fma.words
 def _(
-    w: Words, to: ScalarType, t: ScalarType, u: ScalarType, a: Word, b: Word, c: Word, *,
+    w: Words,
+    to: ScalarType,
+    t: ScalarType,
+    u: ScalarType,
+    a: Word,
+    b: Word,
+    c: Word,
+    *,
     satfinite: bool = False,
-) -> Word:  # fmt: skip
+) -> Word:
     return _packed_words(w, to, satfinite, (t, a), (u, b), (to, c))
 
 
@@ -103,9 +109,13 @@ def _code(operand: _Operand, place: int) -> int:
 
 
 def _packed(
-    to: ScalarType, satfinite: bool, a: _Operand, b: _Operand | None, c: _Operand | None,
+    to: ScalarType,
+    satfinite: bool,
+    a: _Operand,
+    b: _Operand | None,
+    c: _Operand | None,
     minus: bool = False,
-) -> int:  # fmt: skip
+) -> int:
     """a · b + c of every element; without b, a + c."""
     overflow: Overflow = "saturate" if satfinite else "ieee"
     out = 0
@@ -202,9 +212,14 @@ def _values(w: Words, operand: _Operand, place: int) -> Word:
 
 
 def _packed_words(
-    w: Words, to: ScalarType, satfinite: bool, a: _Operand, b: _Operand | None, c: _Operand | None,
+    w: Words,
+    to: ScalarType,
+    satfinite: bool,
+    a: _Operand,
+    b: _Operand | None,
+    c: _Operand | None,
     minus: bool = False,
-) -> Word:  # fmt: skip
+) -> Word:
     fmt, parts = to.format, []
     largest = fmt.max_finite if satfinite else overflow_code(fmt, 0, "rn", "ieee")
     for place in range(to.count):

@@ -23,9 +23,20 @@ _ALL = 0xFFFFFFFF
 
 @rule
 def arithmetic(
-    to: ScalarType, ta: ScalarType, tb: ScalarType, a: int, b: int, c: int = 0, *, name: str = "",
-    sat: bool = False, operation: str = "", dsel: str = "", asel: str = "", bsel: str = "",
-) -> int:  # fmt: skip
+    to: ScalarType,
+    ta: ScalarType,
+    tb: ScalarType,
+    a: int,
+    b: int,
+    c: int = 0,
+    *,
+    name: str = "",
+    sat: bool = False,
+    operation: str = "",
+    dsel: str = "",
+    asel: str = "",
+    bsel: str = "",
+) -> int:
     """vadd, vsub, vabsdiff, vmin and vmax of two parts of words.
 
     A sum or difference wraps where it is not .sat, to 32 bits that are signed; .sat of .u32 makes a
@@ -44,10 +55,21 @@ def arithmetic(
 
 @arithmetic.words
 def _(
-    w: Words, to: ScalarType, ta: ScalarType, tb: ScalarType, a: Word, b: Word, c: Any = 0, *,
-    name: str = "", sat: bool = False, operation: str = "", dsel: str = "", asel: str = "",
+    w: Words,
+    to: ScalarType,
+    ta: ScalarType,
+    tb: ScalarType,
+    a: Word,
+    b: Word,
+    c: Any = 0,
+    *,
+    name: str = "",
+    sat: bool = False,
+    operation: str = "",
+    dsel: str = "",
+    asel: str = "",
     bsel: str = "",
-) -> Word:  # fmt: skip
+) -> Word:
     exact = _WORD_RESULTS[name](w, _parts(ta, a, asel), _parts(tb, b, bsel))
     if dsel:
         top = _top(to, dsel)
@@ -79,10 +101,21 @@ _WORD_RESULTS: dict[str, Any] = {
 
 @rule
 def shift(
-    to: ScalarType, ta: ScalarType, tb: ScalarType, a: int, b: int, c: int = 0, *, name: str = "",
-    mode: str = "", sat: bool = False, operation: str = "", dsel: str = "", asel: str = "",
+    to: ScalarType,
+    ta: ScalarType,
+    tb: ScalarType,
+    a: int,
+    b: int,
+    c: int = 0,
+    *,
+    name: str = "",
+    mode: str = "",
+    sat: bool = False,
+    operation: str = "",
+    dsel: str = "",
+    asel: str = "",
     bsel: str = "",
-) -> int:  # fmt: skip
+) -> int:
     """vshl and vshr by at most 32 bits (.clamp) or modulo 32 (.wrap); .sat looks at 34 bits, and
     makes 32 bits that are signed."""
     amount = _part(tb, b, bsel)
@@ -96,10 +129,22 @@ def shift(
 
 @shift.words
 def _(
-    w: Words, to: ScalarType, ta: ScalarType, tb: ScalarType, a: Word, b: Word, c: Any = 0, *,
-    name: str = "", mode: str = "", sat: bool = False, operation: str = "", dsel: str = "",
-    asel: str = "", bsel: str = "",
-) -> Word:  # fmt: skip
+    w: Words,
+    to: ScalarType,
+    ta: ScalarType,
+    tb: ScalarType,
+    a: Word,
+    b: Word,
+    c: Any = 0,
+    *,
+    name: str = "",
+    mode: str = "",
+    sat: bool = False,
+    operation: str = "",
+    dsel: str = "",
+    asel: str = "",
+    bsel: str = "",
+) -> Word:
     amount = _parts(tb, b, bsel)
     amount = w.minimum(amount, 32) if mode == "clamp" else amount & 31
     x = _parts(ta, a, asel)
@@ -111,9 +156,19 @@ def _(
 
 @rule
 def multiply(
-    to: ScalarType, ta: ScalarType, tb: ScalarType, a: int, b: int, c: int, *, po: bool = False,
-    sat: bool = False, scale: str = "", asel: str = "", bsel: str = "",
-) -> int:  # fmt: skip
+    to: ScalarType,
+    ta: ScalarType,
+    tb: ScalarType,
+    a: int,
+    b: int,
+    c: int,
+    *,
+    po: bool = False,
+    sat: bool = False,
+    scale: str = "",
+    asel: str = "",
+    bsel: str = "",
+) -> int:
     """vmad: a·b + c, one more with .po, shifted right by .shr7 or .shr15.
 
     Whole words are signed whatever their types say. .sat clamps to 32 bits that are signed if a
@@ -134,9 +189,20 @@ def multiply(
 
 @multiply.words
 def _(
-    w: Words, to: ScalarType, ta: ScalarType, tb: ScalarType, a: Word, b: Word, c: Word, *,
-    po: bool = False, sat: bool = False, scale: str = "", asel: str = "", bsel: str = "",
-) -> Word:  # fmt: skip
+    w: Words,
+    to: ScalarType,
+    ta: ScalarType,
+    tb: ScalarType,
+    a: Word,
+    b: Word,
+    c: Word,
+    *,
+    po: bool = False,
+    sat: bool = False,
+    scale: str = "",
+    asel: str = "",
+    bsel: str = "",
+) -> Word:
     x, y = (
         _parts(t, word, s) if s else word.view(np.int32).astype(np.int64)
         for t, word, s in ((ta, a, asel), (tb, b, bsel))
@@ -153,9 +219,18 @@ def _(
 
 @rule
 def compare(
-    ta: ScalarType, tb: ScalarType, a: int, b: int, c: int = 0, *, compare: str = "",
-    operation: str = "", dsel: str = "", asel: str = "", bsel: str = "",
-) -> int:  # fmt: skip
+    ta: ScalarType,
+    tb: ScalarType,
+    a: int,
+    b: int,
+    c: int = 0,
+    *,
+    compare: str = "",
+    operation: str = "",
+    dsel: str = "",
+    asel: str = "",
+    bsel: str = "",
+) -> int:
     """vset: 1 where two parts of words compare so, else 0."""
     result = int(_COMPARISONS[compare](_part(ta, a, asel), _part(tb, b, bsel)))
     return _merge(dsel, result, c) if dsel else _secondary(ta, result, c, operation)
@@ -163,9 +238,19 @@ def compare(
 
 @compare.words
 def _(
-    w: Words, ta: ScalarType, tb: ScalarType, a: Word, b: Word, c: Any = 0, *, compare: str = "",
-    operation: str = "", dsel: str = "", asel: str = "", bsel: str = "",
-) -> Word:  # fmt: skip
+    w: Words,
+    ta: ScalarType,
+    tb: ScalarType,
+    a: Word,
+    b: Word,
+    c: Any = 0,
+    *,
+    compare: str = "",
+    operation: str = "",
+    dsel: str = "",
+    asel: str = "",
+    bsel: str = "",
+) -> Word:
     result = _COMPARISONS[compare](_parts(ta, a, asel), _parts(tb, b, bsel)).astype(np.int64)
     return _merged(dsel, result, c) if dsel else _secondaries(w, ta, result, c, operation)
 
@@ -181,9 +266,20 @@ _COMPARISONS: dict[str, Any] = {
 
 @rule
 def lanes(
-    to: ScalarType, ta: ScalarType, tb: ScalarType, a: int, b: int, c: int, *, name: str = "",
-    sat: bool = False, operation: str = "", dsel: str = "", asel: str = "", bsel: str = "",
-) -> int:  # fmt: skip
+    to: ScalarType,
+    ta: ScalarType,
+    tb: ScalarType,
+    a: int,
+    b: int,
+    c: int,
+    *,
+    name: str = "",
+    sat: bool = False,
+    operation: str = "",
+    dsel: str = "",
+    asel: str = "",
+    bsel: str = "",
+) -> int:
     """vadd2, vadd4 and the like: two halves or four bytes at once; .sat clamps each.
 
     What the mask of d leaves out is taken from c; with .add the results, not wrapped, and c are
@@ -197,10 +293,21 @@ def lanes(
 
 @lanes.words
 def _(
-    w: Words, to: ScalarType, ta: ScalarType, tb: ScalarType, a: Word, b: Word, c: Word, *,
-    name: str = "", sat: bool = False, operation: str = "", dsel: str = "", asel: str = "",
+    w: Words,
+    to: ScalarType,
+    ta: ScalarType,
+    tb: ScalarType,
+    a: Word,
+    b: Word,
+    c: Word,
+    *,
+    name: str = "",
+    sat: bool = False,
+    operation: str = "",
+    dsel: str = "",
+    asel: str = "",
     bsel: str = "",
-) -> Word:  # fmt: skip
+) -> Word:
     count = int(name[-1])
     pairs = zip(*_word_lanes_of(count, ta, tb, a, b, asel, bsel), strict=True)
     exact = [_WORD_RESULTS[name[:-1]](w, x, y) for x, y in pairs]
@@ -209,9 +316,19 @@ def _(
 
 @rule
 def compare_lanes(
-    ta: ScalarType, tb: ScalarType, a: int, b: int, c: int, *, name: str = "", compare: str = "",
-    operation: str = "", dsel: str = "", asel: str = "", bsel: str = "",
-) -> int:  # fmt: skip
+    ta: ScalarType,
+    tb: ScalarType,
+    a: int,
+    b: int,
+    c: int,
+    *,
+    name: str = "",
+    compare: str = "",
+    operation: str = "",
+    dsel: str = "",
+    asel: str = "",
+    bsel: str = "",
+) -> int:
     """vset2 and vset4: 1 for each half or byte that compares so; else as `lanes`."""
     count, test = int(name[-1]), _COMPARISONS[compare]
     pairs = zip(*_lanes_of(count, ta, tb, a, b, asel, bsel), strict=True)
@@ -221,9 +338,20 @@ def compare_lanes(
 
 @compare_lanes.words
 def _(
-    w: Words, ta: ScalarType, tb: ScalarType, a: Word, b: Word, c: Word, *, name: str = "",
-    compare: str = "", operation: str = "", dsel: str = "", asel: str = "", bsel: str = "",
-) -> Word:  # fmt: skip
+    w: Words,
+    ta: ScalarType,
+    tb: ScalarType,
+    a: Word,
+    b: Word,
+    c: Word,
+    *,
+    name: str = "",
+    compare: str = "",
+    operation: str = "",
+    dsel: str = "",
+    asel: str = "",
+    bsel: str = "",
+) -> Word:
     count, test = int(name[-1]), _COMPARISONS[compare]
     pairs = zip(*_word_lanes_of(count, ta, tb, a, b, asel, bsel), strict=True)
     exact = [test(x, y).astype(np.int64) for x, y in pairs]
@@ -390,9 +518,14 @@ def _assemble(
 
 
 def _assembled(
-    w: Words, count: int, to: ScalarType | None, exact: list[Word], c: Word, operation: str,
+    w: Words,
+    count: int,
+    to: ScalarType | None,
+    exact: list[Word],
+    c: Word,
+    operation: str,
     mask: str,
-) -> Word:  # fmt: skip
+) -> Word:
     width, kept = 32 // count, _masked(count, mask)
     if to is not None:
         low, high = _clamp_lane(to, width)

@@ -37,9 +37,13 @@ class FmaChain(Step):
         into_format(dots, self.fmt)
         for k in range(dots.a.shape[-1]):
             dots.x = wide.fused_multiply_add(
-                dots.x_format, dots.a[..., k], dots.b[..., k], dots.x,
-                dots.arithmetic.rounding, self.nan_order,
-            )  # fmt: skip
+                dots.x_format,
+                dots.a[..., k],
+                dots.b[..., k],
+                dots.x,
+                dots.arithmetic.rounding,
+                self.nan_order,
+            )
 
     @property
     def short(self) -> str:

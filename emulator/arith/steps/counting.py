@@ -21,9 +21,10 @@ class IntegerDot(Step):
     def reference(self, dot: Dot) -> None:
         pairs = zip(dot.a, dot.b, strict=True)
         _count(
-            self, dot,
+            self,
+            dot,
             [decode_integer(dot.a_format, p) * decode_integer(dot.b_format, q) for p, q in pairs],
-        )  # fmt: skip
+        )
 
     def vector(self, dots: Dots) -> None:
         p, q = decode_integers(dots.a_format, dots.a), decode_integers(dots.b_format, dots.b)

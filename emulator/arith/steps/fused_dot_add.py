@@ -163,8 +163,10 @@ def scaled(
         else:
             # Fixed point: the smallest exponent that a product of the two formats can have.
             lowest = min(t.exponent for t in members)
-            total = sum((-t.significand if t.sign else t.significand) << t.exponent - lowest
-                        for t in members)  # fmt: skip
+            total = sum(
+                (-t.significand if t.sign else t.significand) << t.exponent - lowest
+                for t in members
+            )
             sign, significand, exponent = int(total < 0), abs(total), 0
             fraction_bits = members[0].fraction_bits - lowest
             zero = not any(t.significand for t in members)

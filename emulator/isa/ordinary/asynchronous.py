@@ -283,8 +283,9 @@ def _mbarriers() -> Iterator[Row]:
             )
     for order in ("", ".semantics=acquire|relaxed.scope=cta|cluster"):
         for name, targets, version, hint in (
-            ("test_wait", _80, "7.0", ""), ("try_wait", _90, "7.8", ", time:u32?"),
-        ):  # fmt: skip
+            ("test_wait", _80, "7.0", ""),
+            ("try_wait", _90, "7.8", ", time:u32?"),
+        ):
             yield row(
                 f"{name}!{order}{_SPACES}",
                 f"p, [mbarrier:space], state:u64{hint}",

@@ -244,9 +244,16 @@ def _pattern(part: str, first: bool, paired: bool) -> OperandPattern:
     )
     less, times = int(match["less"] or 0), int(match["times"] or 1)
     return OperandPattern(
-        operand, type_, bool(match["wider"]), match["also"] or "", bool(match["bare"]),
-        match["count"] or "", less, times, match["when"] or "",
-    )  # fmt: skip
+        operand,
+        type_,
+        bool(match["wider"]),
+        match["also"] or "",
+        bool(match["bare"]),
+        match["count"] or "",
+        less,
+        times,
+        match["when"] or "",
+    )
 
 
 def _is_destination(match: re.Match[str]) -> bool:
@@ -284,8 +291,13 @@ def settle(pattern: OperandPattern, words: dict[str, str], default: str) -> Oper
     if operand.kind == "address":
         coordinates = number if pattern.count else 0
         space = words.get(name, name)
-        operand = replace(operand, space=space, types=_addresses(space, pattern.wider),
-                          coordinates=coordinates, layered=count.startswith("a"))  # fmt: skip
+        operand = replace(
+            operand,
+            space=space,
+            types=_addresses(space, pattern.wider),
+            coordinates=coordinates,
+            layered=count.startswith("a"),
+        )
         return replace(operand, type=words.get("ctype", "")) if space == "texture" else operand
     if operand.kind == "immediate":
         return replace(operand, constants="integers")

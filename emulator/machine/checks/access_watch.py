@@ -85,11 +85,14 @@ class AccessWatch(Reporter):
         kind = "race between blocks" if apart and self.memory_of(view) == "global" else "race"
         name = self.name_of(view, int(places[index]) * size + self._origin(view), size)
         self.report(
-            kind, lanes[index : index + 1], int(lost.sum()),
+            kind,
+            lanes[index : index + 1],
+            int(lost.sum()),
             f"threads write different values to {name} in one statement",
             Party(self.place(), *self.who(lanes[winner : winner + 1])),
-            self.statement.pc, advice=IN_ONE_STATEMENT,
-        )  # fmt: skip
+            self.statement.pc,
+            advice=IN_ONE_STATEMENT,
+        )
 
     def _access(
         self,
@@ -192,9 +195,12 @@ class AccessWatch(Reporter):
         name = self.name_of(self.wave.shared, int(words[first]) * 8, 8)
         lanes = np.unique(who[lost])
         self.report(
-            "mbarrier", lanes, len(lanes),
-            f"mbarrier {name} is overwritten, and no mbarrier.inval comes before", earlier,
-        )  # fmt: skip
+            "mbarrier",
+            lanes,
+            len(lanes),
+            f"mbarrier {name} is overwritten, and no mbarrier.inval comes before",
+            earlier,
+        )
         self.barriers[words[lost]] = OVERWRITTEN
 
     def _follow_a_fence(self, lanes: Lanes) -> bool:
@@ -236,10 +242,12 @@ class AccessWatch(Reporter):
             launch = self.all.grid.launch
             verb = "read" if use == "read" else "written"
             self.report(
-                "another variable", lanes[wrong], int(wrong.sum()),
+                "another variable",
+                lanes[wrong],
+                int(wrong.sum()),
                 f"{self.name_of(self.wave.shared, int(inside[index]))} is {verb} through an "
                 f"address of {launch.shared_name(extent.first)}",
-            )  # fmt: skip
+            )
 
     def _check_started(self, row: int, lanes: Lanes) -> None:
         """Lanes access shared memory of another block: one of them knows of something that a
@@ -255,10 +263,12 @@ class AccessWatch(Reporter):
         if unknown.any():
             block, _ = self.wave.coordinates(first)
             self.report(
-                "peer has not started", fresh[unknown], int(unknown.sum()),
+                "peer has not started",
+                fresh[unknown],
+                int(unknown.sum()),
                 f"shared memory of block {shown(block)} is accessed, and nothing says that this "
                 "block has started",
-            )  # fmt: skip
+            )
 
     def _check_peers(self, lanes: Lanes, places: Places) -> None:
         """Shared memory of another block of the cluster is accessed: that block must have started,
@@ -326,10 +336,12 @@ class AccessWatch(Reporter):
             index = int(np.argmax(wrong))
             place = int(at[index, int(np.argmax(written[index]))]) * self.all.granules["global"]
             self.report(
-                "read-only load", lanes[wrong], int(wrong.sum()),
+                "read-only load",
+                lanes[wrong],
+                int(wrong.sum()),
                 f"{self.name_of(None, place)} is read by a load for read-only data, and the grid "
                 "has written it",
-            )  # fmt: skip
+            )
 
     def _synchronise(self, lanes: Lanes, places: Places, use: str) -> None:
         """Global memory as a flag."""

@@ -132,10 +132,14 @@ class AsyncWatch(AccessWatch):
             earlier = Party(self.place(pc), *self.who(other), "wrote it")
             lanes = np.unique(who[which[unfenced]])
             self.report(
-                "missing proxy fence", lanes, len(lanes),
+                "missing proxy fence",
+                lanes,
+                len(lanes),
                 f"{name} was written by the generic proxy and is {_DONE[use]} by the asynchronous "
-                "one; no fence.proxy.async stands between them", earlier, pc,
-            )  # fmt: skip
+                "one; no fence.proxy.async stands between them",
+                earlier,
+                pc,
+            )
 
     def _by_either_proxy(self, events: Events) -> Bools:
         """Flags of the writes by operations that may be the asynchronous proxy's.
@@ -175,9 +179,12 @@ class AsyncWatch(AccessWatch):
         # Each of the four warps must know of what is read.
         warps, every = np.repeat(lane + WARP * np.arange(4), len(flat)), np.tile(flat, 4)
         self._of_proxy(
-            shared.conflicts_with_writes(warps, every, proxy=True), warps, every * granule, granule,
+            shared.conflicts_with_writes(warps, every, proxy=True),
+            warps,
+            every * granule,
+            granule,
             1,
-        )  # fmt: skip
+        )
         shared.note_wgmma(flat, who, self.now)
         missing = shared.shadow.unwritten(flat)
         if missing.any():
@@ -205,10 +212,12 @@ class AsyncWatch(AccessWatch):
         if missing.any():
             place = int(at[int(np.argmax(missing))]) * shared.shadow.granule
             self.report(
-                "uninitialised memory", np.array([lane]), 1,
+                "uninitialised memory",
+                np.array([lane]),
+                1,
                 f"{self.name_of(self.wave.shared, place)}, which nothing has written, is stored to "
                 "global memory",
-            )  # fmt: skip
+            )
 
     # --- tensor maps ---
 
@@ -226,10 +235,14 @@ class AsyncWatch(AccessWatch):
             writer = int(memory.shadow.writer[at[int(np.argmax(edited))]])
             earlier = Party(self.place(pc), *self.thread(writer), "changed it")
             self.report(
-                "tensor map", np.array([lane]), 1,
+                "tensor map",
+                np.array([lane]),
+                1,
                 f"the tensor map {self.name_of(None, place)} was changed, and no fence of its "
-                "proxy stands before the copy that uses it", earlier, pc,
-            )  # fmt: skip
+                "proxy stands before the copy that uses it",
+                earlier,
+                pc,
+            )
 
     def tensor_map_fence(self, lanes: Lanes) -> None:
         threads = self.all.memory.threads(self.wave, lanes)
@@ -266,9 +279,11 @@ class AsyncWatch(AccessWatch):
             index = int(np.argmax(unknown))
             name = self.name_of(self.wave.shared, int(places[index]) * 8, 8)
             self.report(
-                "mbarrier", lanes[unknown], int(unknown.sum()),
+                "mbarrier",
+                lanes[unknown],
+                int(unknown.sum()),
                 f"{name} is used as an mbarrier, and no mbarrier.init has made it one",
-            )  # fmt: skip
+            )
             return
         shadow = self.shared.shadow
         at = granules(places * 8, 8, shadow.granule)[:, 0]
@@ -279,7 +294,10 @@ class AsyncWatch(AccessWatch):
             earlier = Party(self.place(pc), *self.who(conflict.others[:1]), "initialised it")
             wrong = lanes[conflict.which]
             self.report(
-                "mbarrier", wrong, len(wrong),
+                "mbarrier",
+                wrong,
+                len(wrong),
                 f"mbarrier {name} is used, and nothing says that its mbarrier.init comes before",
-                earlier, pc,
-            )  # fmt: skip
+                earlier,
+                pc,
+            )

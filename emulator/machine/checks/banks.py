@@ -153,9 +153,11 @@ class Rows:
             rows.append(f"<tr><td>{number * ROW:#x}</td>{''.join(cells)}</tr>")
         more = f"<p>and {len(numbers) - _MOST} rows more</p>" if len(numbers) > _MOST else ""
         heads = (f"{x * BANKS // 8}–{x * BANKS // 8 + 3}" for x in range(ROW // UNIT))
-        return f"<p>{escape(self.name)}; line : unit of 16 bytes</p>" + _table(
-            "banks", heads, rows, "banks units"
-        ) + more  # fmt: skip
+        return (
+            f"<p>{escape(self.name)}; line : unit of 16 bytes</p>"
+            + _table("banks", heads, rows, "banks units")
+            + more
+        )
 
 
 def rows_of(name: str, descriptor: Descriptor, tile: TileShape) -> Rows:

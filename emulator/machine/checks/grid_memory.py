@@ -152,8 +152,9 @@ class GlobalAccesses:
             suspect &= (sorts != Sort.ATOMIC) & (sorts != Sort.BULK_ATOMIC)
         out = []
         for aspect, chosen in (
-            (Aspect.PLAIN, sorts <= Sort.ATOMIC), (Aspect.BULK, sorts > Sort.ATOMIC),
-        ):  # fmt: skip
+            (Aspect.PLAIN, sorts <= Sort.ATOMIC),
+            (Aspect.BULK, sorts > Sort.ATOMIC),
+        ):
             which = np.flatnonzero(suspect & chosen)
             if not which.size:
                 continue

@@ -115,9 +115,10 @@ def _matrix(step: Step, statement: Statement, function: Function, kind: Special)
     vectors = {
         operand.name: Registers(operand, statement.operands[operand.name], function, ins.lanes)
         for operand in statement.signature.operands
-        if operand.kind == "vector" and operand.name in ins.fragments
+        if operand.kind == "vector"
+        and operand.name in ins.fragments
         and operand.name in statement.operands
-    }  # fmt: skip
+    }
     in_memory = any(operand.kind == "descriptor" for operand in statement.signature.operands)
 
     def found(s: Strand, names: list[str]) -> tuple[Array, Array]:

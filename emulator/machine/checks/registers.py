@@ -178,15 +178,27 @@ class Use:
         if packs and any(isinstance(statement.operands.get(x), Constant) for x in "ab"):
             sources = ()
         return cls(
-            sources, targets,
-            tuple(dict.fromkeys(i + count for i in _bases(statement))), guard,
-            _publishes(statement), active(statement.guard), chooser, _absorbing(statement), packs,
-            _halves(statement, "a", count), _halves(statement, "d", count),
-            "moves" in effects, ParameterMove.of(statement, place, count),
-            _items(statement, count), _shuffles(statement, function),
-            _members(statement, function), _addition(statement, function),
-            _product(statement, function), _stores(statement, sources), _loads(statement),
-        )  # fmt: skip
+            sources,
+            targets,
+            tuple(dict.fromkeys(i + count for i in _bases(statement))),
+            guard,
+            _publishes(statement),
+            active(statement.guard),
+            chooser,
+            _absorbing(statement),
+            packs,
+            _halves(statement, "a", count),
+            _halves(statement, "d", count),
+            "moves" in effects,
+            ParameterMove.of(statement, place, count),
+            _items(statement, count),
+            _shuffles(statement, function),
+            _members(statement, function),
+            _addition(statement, function),
+            _product(statement, function),
+            _stores(statement, sources),
+            _loads(statement),
+        )
 
 
 def _addition(statement: Statement, function: Function) -> Callable[[Strand], Array] | None:
@@ -470,17 +482,25 @@ def _refuse(watch: Reporter, s: Strand, index: int, mask: Array | None, purpose:
     name, event = half_of(first) + name, event_of(first)
     if event == -NEVER:
         watch.report(
-            "uninitialised register", lanes, len(lanes),
-            f"{name}, which nothing has written, {purpose}", None, index,
-        )  # fmt: skip
+            "uninitialised register",
+            lanes,
+            len(lanes),
+            f"{name}, which nothing has written, {purpose}",
+            None,
+            index,
+        )
         return
     pc = watch.all.pcs[event]
     block = watch.wave.coordinates(int(lanes[0]))
     earlier = Party(watch.place(pc), block[0], (block[1],), "loaded it")
     watch.report(
-        "uninitialised memory", lanes, len(lanes),
-        f"{name}, loaded from memory that nothing has written, {purpose}", earlier, pc,
-    )  # fmt: skip
+        "uninitialised memory",
+        lanes,
+        len(lanes),
+        f"{name}, loaded from memory that nothing has written, {purpose}",
+        earlier,
+        pc,
+    )
 
 
 # --- calls ----------------------------------------------------------------------------------------

@@ -214,10 +214,12 @@ def _shuffle(
         if wrong.any():
             index = int(np.argmax(wrong))
             watch.report(
-                "shuffle", s.lanes[wrong], int(wrong.sum()),
+                "shuffle",
+                s.lanes[wrong],
+                int(wrong.sum()),
                 f"lane {int(own[index])} reads from lane {int(source[index])}, which does not take "
                 f"part (membermask {int(masks[index]):#010x})",
-            )  # fmt: skip
+            )
 
     return look
 
@@ -338,10 +340,13 @@ def _multiplied(statement: Statement, function: Function) -> After:
         if not any(tile.any() for tiles in spoilt.values() for tile in tiles):
             return
         sizes = (ins.n,) if product.a is not None else (ins.m, ins.n)
-        product.with_shared(s, {
-            first: [_spoilt(tile, size) for tile, size in zip(tiles, sizes, strict=True)]
-            for first, tiles in spoilt.items()
-        })  # fmt: skip
+        product.with_shared(
+            s,
+            {
+                first: [_spoilt(tile, size) for tile, size in zip(tiles, sizes, strict=True)]
+                for first, tiles in spoilt.items()
+            },
+        )
 
     return after
 

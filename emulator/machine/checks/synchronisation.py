@@ -135,10 +135,14 @@ class Synchronisation:
         others = first.lanes[first.lanes // WARP == warp]
         earlier = Party(self.watch.place(first.pc), *self.watch.who(others), "came to the barrier")
         self.watch.report(
-            "divergent barrier", lanes, len(lanes),
-            "lanes of one warp come to an aligned barrier by different statements", earlier,
-            first.pc, pc=second.pc,
-        )  # fmt: skip
+            "divergent barrier",
+            lanes,
+            len(lanes),
+            "lanes of one warp come to an aligned barrier by different statements",
+            earlier,
+            first.pc,
+            pc=second.pc,
+        )
 
     # --- mbarriers ---
 

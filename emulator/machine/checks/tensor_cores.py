@@ -75,17 +75,23 @@ class TensorCoreChecks:
         if (counts > 1).any():
             mine = lanes[lanes // WARP == warps[int(np.argmax(counts > 1))]]
             self.watch.report(
-                "issued more than once", mine, len(mine),
+                "issued more than once",
+                mine,
+                len(mine),
                 f"{len(mine)} threads of a warp issue it, and each issues the whole operation",
-            )  # fmt: skip
+            )
 
     def operation(self, operation: TensorOperation) -> None:
         """An operation is issued: what it reads and overwrites must be complete."""
         # What it does, and the words that it moves, are not kept.
         kept = TensorOperation(
-            operation.lane, tuple, name=operation.name, cta_group=operation.cta_group,
-            accumulator=operation.accumulator, complete=operation.complete,
-        )  # fmt: skip
+            operation.lane,
+            tuple,
+            name=operation.name,
+            cta_group=operation.cta_group,
+            accumulator=operation.accumulator,
+            complete=operation.complete,
+        )
         self._operations.append((kept, self.watch.now))
         operation.hear()
         number, reads, writes = len(self._operations), operation.reads(), operation.writes()
@@ -153,17 +159,23 @@ class TensorCoreChecks:
         under_way = kind == "tcgen05 in flight"
         what = f"which a {name} under way {did}" if under_way else f"which a {name} {done}"
         watch.report(
-            kind, lanes, len(lanes),
+            kind,
+            lanes,
+            len(lanes),
             f"{verb} columns {runs(columns.tolist())} of tensor memory, {what}; {reason}",
-            Party(watch.place(pc), *watch.who(lanes_of(first)), f"{done} them"), pc,
-        )  # fmt: skip
+            Party(watch.place(pc), *watch.who(lanes_of(first)), f"{done} them"),
+            pc,
+        )
 
     def unwritten(self, lanes: Lanes, what: str, pc: int) -> None:
         """Words of tensor memory are read that nothing has written."""
         self.watch.report(
-            "tensor memory", lanes, len(lanes),
-            f"{what} reads columns of tensor memory that nothing has written", pc=pc,
-        )  # fmt: skip
+            "tensor memory",
+            lanes,
+            len(lanes),
+            f"{what} reads columns of tensor memory that nothing has written",
+            pc=pc,
+        )
 
     # --- registers ---
 
@@ -192,11 +204,14 @@ class TensorCoreChecks:
                     s.frames[-1].function.registers[min(wrong)].name,
                 )
                 self.watch.report(
-                    "tcgen05 in flight", lanes, len(lanes),
+                    "tcgen05 in flight",
+                    lanes,
+                    len(lanes),
                     f"writes register {name}, which a tcgen05.ld under way writes; its warp has "
                     "executed no tcgen05.wait::ld since",
-                    Party(self.watch.place(pc), *self.watch.who(lanes), "loads it"), pc,
-                )  # fmt: skip
+                    Party(self.watch.place(pc), *self.watch.who(lanes), "loads it"),
+                    pc,
+                )
             for register in wrong:
                 del held[register]
 
@@ -242,7 +257,10 @@ class TensorCoreChecks:
                 lane = np.array([row * self.watch.clocks.per_block])
                 left = ", ".join(map(str, memory.allocations))
                 self.watch.report(
-                    "tensor memory", lane, 1,
-                    f"the block ends, and {left} of its tensor memory are still allocated", None,
+                    "tensor memory",
+                    lane,
+                    1,
+                    f"the block ends, and {left} of its tensor memory are still allocated",
+                    None,
                     "left",
-                )  # fmt: skip
+                )

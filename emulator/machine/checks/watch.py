@@ -107,9 +107,11 @@ class Watch(AsyncWatch):
             if any(common):
                 names = ", ".join(f"{mask:#010x}" for mask in different[:3])
                 self.report(
-                    "shuffle", s.lanes[mine], len(mine),
+                    "shuffle",
+                    s.lanes[mine],
+                    len(mine),
                     f"lanes of one warp name different membermasks: {names}",
-                )  # fmt: skip
+                )
 
     def masks_elsewhere(self, s: Strand, masks: Array) -> None:
         """Some lanes of warps are here: are they waited for at another statement?"""
@@ -148,10 +150,14 @@ class Watch(AsyncWatch):
 
     def _miss(self, missed: Missed) -> None:
         self.report(
-            "shuffle", missed.lanes, len(missed.lanes),
+            "shuffle",
+            missed.lanes,
+            len(missed.lanes),
             f"lanes that a membermask {missed.mask:#010x} names elsewhere are here",
-            missed.earlier, missed.other, pc=missed.pc,
-        )  # fmt: skip
+            missed.earlier,
+            missed.other,
+            pc=missed.pc,
+        )
 
     # --- ends ---
 
@@ -170,9 +176,13 @@ class Watch(AsyncWatch):
             pc = self.all.pcs[int(self.bulk.issued[lanes[open_][0]])]
             earlier = Party(self.place(pc), *self.who(lanes[open_][:1]), "issued one")
             self.report(
-                "left open", lanes[open_], int(open_.sum()),
-                "the thread ends before its bulk copies have read shared memory", earlier, pc,
-            )  # fmt: skip
+                "left open",
+                lanes[open_],
+                int(open_.sum()),
+                "the thread ends before its bulk copies have read shared memory",
+                earlier,
+                pc,
+            )
 
     def finish(self) -> None:
         """All threads of the wave have ended: what is left in its mbarriers?"""
@@ -185,9 +195,13 @@ class Watch(AsyncWatch):
                 lane = np.array([row * self.clocks.per_block])
                 what = "are expected that never came" if held.transactions > 0 else "too many came"
                 self.report(
-                    "left open", lane, 1,
-                    f"mbarrier {name}: {abs(held.transactions)} bytes {what}", None, offset,
-                )  # fmt: skip
+                    "left open",
+                    lane,
+                    1,
+                    f"mbarrier {name}: {abs(held.transactions)} bytes {what}",
+                    None,
+                    offset,
+                )
         self._check_visits()
         self.tensor_cores.finish()
         self.all.memory.knowledge.forget(set(self.wave.ctas.tolist()), self.clocks.per_block)
@@ -202,10 +216,13 @@ class Watch(AsyncWatch):
                 continue
             block, _ = self.wave.coordinates(row * clocks.per_block)
             self.report(
-                "peer has ended", np.array([lane]), 1,
+                "peer has ended",
+                np.array([lane]),
+                1,
                 f"{self.name_of(self.wave.shared, place)} of block {block} is accessed, and "
-                "nothing keeps that block from ending before", pc=self.all.pcs[event],
-            )  # fmt: skip
+                "nothing keeps that block from ending before",
+                pc=self.all.pcs[event],
+            )
 
     def set_registers(self, lanes: Lanes) -> None:
         self.counted[np.unique(lanes // WARP)] += 1
@@ -219,10 +236,13 @@ class Watch(AsyncWatch):
             if uneven.size:
                 lane = (int(uneven[0]) * per_block + first) * WARP
                 self.report(
-                    "setmaxnreg", np.array([lane]), len(uneven),
+                    "setmaxnreg",
+                    np.array([lane]),
+                    len(uneven),
                     f"warps {first} to {first + 3}, a warpgroup, execute setmaxnreg "
-                    f"{counts[uneven[0]].tolist()} times", pc=self.setting,
-                )  # fmt: skip
+                    f"{counts[uneven[0]].tolist()} times",
+                    pc=self.setting,
+                )
 
     # --- synchronisation of blocks and of the grid ---
 

@@ -108,11 +108,13 @@ class WgmmaChecks:
         earlier = Party(watch.place(flight.pc), block, (thread,), "wgmma under way")
         left = watch.left_under_way(watch.wgmma, Aspect.WGMMA, number, flight.event)
         watch.report(
-            "wgmma in flight", lanes, len(lanes),
+            "wgmma in flight",
+            lanes,
+            len(lanes),
             f"register {name} is used by a wgmma that no wgmma.wait_group has waited for{left}",
             earlier,
             flight.pc,
-        )  # fmt: skip
+        )
 
     def multiply(self, s: Strand, accumulators: frozenset[int], sources: frozenset[int]) -> None:
         """A wgmma is issued."""

@@ -76,9 +76,14 @@ def emit(t: NativeFunction, statement: Statement, ins: OrdinaryInstruction) -> N
     after = t.memory.room("after", WIDTH * bits // 8)
     update = partial(one_by_one, rules.of_words(ins, space), kind)
     before = t.e.outlined(
-        f"atomic.{operation}.{type_}.{space}", integers(bits), update,
-        t.e.mask(active), after, places, *words,
-    )  # fmt: skip
+        f"atomic.{operation}.{type_}.{space}",
+        integers(bits),
+        update,
+        t.e.mask(active),
+        after,
+        places,
+        *words,
+    )
     changed = b.icmp_unsigned("!=", b.load(after, typ=integers(bits), align=8), before)
     t.has_stored(b.and_(active, changed))
     if "d" in statement.operands:
@@ -86,9 +91,14 @@ def emit(t: NativeFunction, statement: Statement, ins: OrdinaryInstruction) -> N
 
 
 def one_by_one(
-    update: _Update, kind: ScalarType, e: WarpEmitter, mask: Value, after: Value, places: Value,
+    update: _Update,
+    kind: ScalarType,
+    e: WarpEmitter,
+    mask: Value,
+    after: Value,
+    places: Value,
     *words: Value,
-) -> Value:  # fmt: skip
+) -> Value:
     """Updates of the lanes of a mask, ascending; what was there before, and `after` what is there
     then."""
     b, type_ = e.builder, ir.IntType(kind.size)

@@ -59,8 +59,11 @@ class Elementwise(NamedTuple):
         whole = len(out) // WARP * WARP
         self._run(arguments, out[:whole])
         if whole < len(out):
-            rest = {number: _padded(_given(arguments, number)[whole:])
-                    for number, is_array in self._places() if is_array}  # fmt: skip
+            rest = {
+                number: _padded(_given(arguments, number)[whole:])
+                for number, is_array in self._places()
+                if is_array
+            }
             last = np.empty(WARP, _WORD)
             self._run([rest.get(i, x) for i, x in enumerate(arguments)], last)
             out[whole:] = last[: len(out) - whole]
@@ -70,10 +73,14 @@ class Elementwise(NamedTuple):
 
     def _run(self, arguments: Sequence[Array | None], out: Array) -> None:
         words: list[int] = []
-        held = [given if not isinstance(given, tuple)
-                else _given(arguments, given[0]) if given[1]
-                else np.full(WARP, _given(arguments, given[0]), _WORD)
-                for given in self.inputs]  # fmt: skip
+        held = [
+            given
+            if not isinstance(given, tuple)
+            else _given(arguments, given[0])
+            if given[1]
+            else np.full(WARP, _given(arguments, given[0]), _WORD)
+            for given in self.inputs
+        ]
         for given, array in zip(self.inputs, held, strict=True):
             words += [pointer(array), _STEP if isinstance(given, tuple) and given[1] else 0]
         table = np.array([*words, pointer(out), _STEP], np.int64)
@@ -132,8 +139,12 @@ def _needed(body: Sequence[Statement], store: Statement) -> list[Statement]:
     registers = set(registers_of(store.operands["b"]))
     out = []
     for statement in reversed(body):
-        written = {i for x in statement.expansion or (statement,) for bound, _ in destinations(x)
-                   for i in registers_of(bound)}  # fmt: skip
+        written = {
+            i
+            for x in statement.expansion or (statement,)
+            for bound, _ in destinations(x)
+            for i in registers_of(bound)
+        }
         if not statement.targets and not registers & written:
             continue
         out.append(statement)
@@ -160,8 +171,9 @@ class _Function(SegmentFunction):
 
     def __init__(self, function: Function, target: Target, body: Sequence[Statement]) -> None:
         super().__init__(function, target)
-        self._makers = {i: x for x in body for bound, _ in destinations(x)
-                        for i in registers_of(bound)}  # fmt: skip
+        self._makers = {
+            i: x for x in body for bound, _ in destinations(x) for i in registers_of(bound)
+        }
         #: the lanes at this statement, and those that wait at later ones; None: all
         self._here: Value | None = None
         self._waiting: dict[int, Value] = {}
@@ -199,8 +211,9 @@ class _Function(SegmentFunction):
         if index not in self._values:
             # Lanes that read it before it is written do not use what they read.
             held = self._held(index)
-            self._values[index] = self.e.word(1 if held.dtype == np.bool_ else
-                                              8 * held.dtype.itemsize, 0)  # fmt: skip
+            self._values[index] = self.e.word(
+                1 if held.dtype == np.bool_ else 8 * held.dtype.itemsize, 0
+            )
         return self._values[index]
 
     def _loaded(self, statement: Statement) -> Value:

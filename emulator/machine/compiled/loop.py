@@ -283,8 +283,10 @@ class Loop:
         index = int(np.argmax(chosen))
         part = self.parts[int(call.trace[index, call.records[index, RECORD.index("parts")] - 1])]
         # Warps before the one that failed have executed the part.
-        behind = np.repeat(np.where(chosen, call.record("warp"), 1 << 62),
-                           np.diff(call.starts, append=layout.warps))  # fmt: skip
+        behind = np.repeat(
+            np.where(chosen, call.record("warp"), 1 << 62),
+            np.diff(call.starts, append=layout.warps),
+        )
         warps = (np.arange(layout.warps) >= behind) & (call.low == part.pc)
         lanes = (call.mask[:, None] >> np.arange(WARP, dtype=np.uint32) & 1 != 0) & warps[:, None]
         flat = lanes.reshape(-1)
@@ -374,8 +376,15 @@ class _Native:
 
         def piece(first: int, last: int) -> int:
             starts = layout.starts
-            return int(compute(pointer(arguments), starts[first], starts[last],
-                                  pointer(context), pointer(call.words)))  # fmt: skip
+            return int(
+                compute(
+                    pointer(arguments),
+                    starts[first],
+                    starts[last],
+                    pointer(context),
+                    pointer(call.words),
+                )
+            )
 
         begun = perf_counter()
         s.wave.grid.progress += self._in_phases(piece, call, len(layout.starts) - 1, threads)

@@ -348,9 +348,16 @@ class LoopFunction(NativeFunction):
 
 
 def _go_on(
-    e: WarpEmitter, mask: Value, taken: Value, target: Value, following: Value, low: Value,
-    place: Value, whole: Value, pcs: Value,
-) -> None:  # fmt: skip
+    e: WarpEmitter,
+    mask: Value,
+    taken: Value,
+    target: Value,
+    following: Value,
+    low: Value,
+    place: Value,
+    whole: Value,
+    pcs: Value,
+) -> None:
     """Lanes of a mask go to `target` where a branch is taken, and else to `following`; then those
     that are lowest of all lanes of the warp are the next."""
     b = e.builder

@@ -104,9 +104,15 @@ def _arrive(t: NativeFunction, statement: Statement) -> None:
     active = t.active(guard)
     places, after = _places(t, statement, active, True), t.memory.room("after", WIDTH * SIZE)
     before = e.outlined(
-        "mbarrier.arrive", integers(64), partial(one_by_one, _arrived, TYPES["u64"]),
-        e.mask(active), after, places, *given, b.add(places, e.splat(t.memory.field("ledger"))),
-    )  # fmt: skip
+        "mbarrier.arrive",
+        integers(64),
+        partial(one_by_one, _arrived, TYPES["u64"]),
+        e.mask(active),
+        after,
+        places,
+        *given,
+        b.add(places, e.splat(t.memory.field("ledger"))),
+    )
     alike = b.icmp_unsigned("==", b.load(after, typ=integers(64), align=SIZE), before)
     # What is undefined leaves the word as it is; the step says why, on words as they were.
     with b.if_then(e.any(b.and_(alike, active)), likely=False):
@@ -142,10 +148,11 @@ def _after(e: WarpEmitter, word: Value, arrivals: Value, added: Value) -> Value:
     pending, transactions, expected = (
         b.and_(b.neg(b.lshr(word, LONG(low))), LONG(mask))
         for low, mask in (
-            (PENDING, COUNT_MASK), (TRANSACTIONS, TRANSACTIONS_MASK),
+            (PENDING, COUNT_MASK),
+            (TRANSACTIONS, TRANSACTIONS_MASK),
             (EXPECTED, COUNT_MASK),
         )
-    )  # fmt: skip
+    )
     unused = LONG(64 - TRANSACTIONS_MASK.bit_length())
     total = b.add(b.ashr(b.shl(transactions, unused), unused), added)
     left = b.sub(pending, arrivals)

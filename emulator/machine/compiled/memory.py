@@ -73,9 +73,14 @@ class Memory:
     # --- where addresses lead ---
 
     def places(
-        self, space: str, addresses: Value, size: int, mask: Value, write: bool,
+        self,
+        space: str,
+        addresses: Value,
+        size: int,
+        mask: Value,
+        write: bool,
         fail: Callable[[], None],
-    ) -> Value:  # fmt: skip
+    ) -> Value:
         """The addresses in this process; those of lanes outside of a mask lead nowhere."""
         if space == "shared":
             out = self._in_shared(addresses, size, mask, fail)
@@ -330,8 +335,10 @@ class _Locate:
         b.branch(search)
         b.position_at_end(found)
         usable = b.select(self.write, self._field("writable"), self._field("readable"))
-        flag = b.load(b.gep(b.inttoptr(usable, POINTER), [first], source_etype=ir.IntType(8)),
-                      typ=ir.IntType(8))  # fmt: skip
+        flag = b.load(
+            b.gep(b.inttoptr(usable, POINTER), [first], source_etype=ir.IntType(8)),
+            typ=ir.IntType(8),
+        )
         self._require(b.icmp_unsigned("!=", flag, ir.IntType(8)(0)))
         self._require(b.icmp_signed("<=", address, b.sub(entry("ends", first), self.size)))
         self._require(b.icmp_signed(">=", address, LONG(0)))

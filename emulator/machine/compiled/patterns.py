@@ -99,9 +99,10 @@ def _present(e: WarpEmitter, half: _Half) -> Value:
 
 
 def _chain(
-    e: WarpEmitter, ways: Sequence[tuple[Value, Callable[[], Sequence[Value]]]],
+    e: WarpEmitter,
+    ways: Sequence[tuple[Value, Callable[[], Sequence[Value]]]],
     otherwise: Callable[[], Sequence[Value]],
-) -> list[Value]:  # fmt: skip
+) -> list[Value]:
     """The words of the first way whose condition holds, else those of `otherwise`."""
     b, ends = e.builder, []
     after = b.append_basic_block("after")

@@ -214,8 +214,9 @@ class _Body:
         b.ret(BIT(0))
 
     def word(self, start: Value, index: Any) -> Value:
-        at = self.b.gep(start, [index if isinstance(index, ir.Value) else LONG(index)],
-                        source_etype=LONG)  # fmt: skip
+        at = self.b.gep(
+            start, [index if isinstance(index, ir.Value) else LONG(index)], source_etype=LONG
+        )
         return self.b.load(at, typ=LONG)
 
     def require(self, condition: Value) -> None:

@@ -138,8 +138,9 @@ class Debugger:
         number = old.block if block is None else self._block(block)
         if thread is not None:
             warp, lane = divmod(thread_number(thread, launch.block), 32)
-        chosen = Focus(number, old.warp if warp is None else warp,
-                       old.lane if lane is None else lane)  # fmt: skip
+        chosen = Focus(
+            number, old.warp if warp is None else warp, old.lane if lane is None else lane
+        )
         if block is not None and warp is None:
             chosen = chosen._replace(warp=0, lane=lane or 0)
         elif warp is not None and lane is None:
@@ -182,11 +183,18 @@ class Debugger:
         held = None if condition is None else Expression(condition)
         launch = self.player.launch
         made = Breakpoint(
-            self._next(), text, temporary=temporary, pcs=pcs, program=launch.program,
-            block=None if block is None else self._block(block), warp=warp,
+            self._next(),
+            text,
+            temporary=temporary,
+            pcs=pcs,
+            program=launch.program,
+            block=None if block is None else self._block(block),
+            warp=warp,
             thread=None if thread is None else thread_number(thread, launch.block),
-            condition=held, quantifier=quantifier, lookups=self._lookup,
-        )  # fmt: skip
+            condition=held,
+            quantifier=quantifier,
+            lookups=self._lookup,
+        )
         return self._add(made)  # type: ignore[return-value]
 
     def _lookup(self, thread: Thread) -> Callable[[str], Any]:
@@ -212,8 +220,13 @@ class Debugger:
 
     def _access(self, what: str, size: int | None, uses: Sequence[str]) -> AccessWatchpoint:
         watched, player = self._watched(what, size), self.player
-        made = AccessWatchpoint(self._next(), watched.text, watched=watched, uses=uses,
-                                coming=lambda: (player.threads, player.pc))  # fmt: skip
+        made = AccessWatchpoint(
+            self._next(),
+            watched.text,
+            watched=watched,
+            uses=uses,
+            coming=lambda: (player.threads, player.pc),
+        )
         return self._add(made)  # type: ignore[return-value]
 
     def _watched(self, what: str, size: int | None) -> Watched:
@@ -230,20 +243,25 @@ class Debugger:
             return f"{int.from_bytes(words, 'little'):#0{2 * len(words) + 2}x}"
 
         return Watched(
-            text, focus.lane,
-            lambda: self._at(focus, lambda look: look.bytes_at(spot, count)), show,
+            text,
+            focus.lane,
+            lambda: self._at(focus, lambda look: look.bytes_at(spot, count)),
+            show,
             place=lambda: self._at(focus, lambda look: look.place(spot, count)),
-        )  # fmt: skip
+        )
 
     def _watched_register(self, text: str) -> Watched:
         focus, look, name = self.focused, self.look, "%" + text[1:]
         type_ = look.word(look.thread, name)[1]
 
         def read() -> Any:
-            return self._at(focus, lambda look: tuple(
-                None if t.state is State.ENDED else look.word(t, name)[0]
-                for t in look.warp.threads
-            ))  # fmt: skip
+            return self._at(
+                focus,
+                lambda look: tuple(
+                    None if t.state is State.ENDED else look.word(t, name)[0]
+                    for t in look.warp.threads
+                ),
+            )
 
         def show(words: Any, lane: int) -> str:
             return text_of(words[lane] or 0, type_)
@@ -557,8 +575,16 @@ class Debugger:
         line = self.locations.line(pc)
         held = self.locations.lines_of(line.file) if line.file != "ptx" else ()
         source = held[line.number - 1].strip() if line.number <= len(held) else ""
-        return Stop(reason, player.number, first.block.index, first.warp.number, lanes, line,
-                    source, self.locations.statement(pc))  # fmt: skip
+        return Stop(
+            reason,
+            player.number,
+            first.block.index,
+            first.warp.number,
+            lanes,
+            line,
+            source,
+            self.locations.statement(pc),
+        )
 
     def _focus_on_error(self, error: KernelError) -> None:
         launch = self.player.launch

@@ -110,9 +110,12 @@ class Expression:
         if isinstance(node, ast.Compare) and all(type(x) in _COMPARE for x in node.ops):
             return self._comparison(node)
         if (
-            isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
-            and node.func.id in _FUNCTIONS and len(node.args) == 1 and not node.keywords
-        ):  # fmt: skip
+            isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Name)
+            and node.func.id in _FUNCTIONS
+            and len(node.args) == 1
+            and not node.keywords
+        ):
             function, given = _FUNCTIONS[node.func.id], self._compiled(node.args[0])
             return lambda lookup: function(given(lookup))
         raise OperandError(

@@ -164,9 +164,11 @@ class Looking:
         known = {p.name: p for p in named}
         # Names of the source and, behind them, those of the PTX.
         either = {p.name: p for p in self.launch.function.parameters} | known
-        chosen = [either[name]] if name in either else [
-            p for p in self.launch.function.parameters if p.name.endswith("_" + name)
-        ]  # fmt: skip
+        chosen = (
+            [either[name]]
+            if name in either
+            else [p for p in self.launch.function.parameters if p.name.endswith("_" + name)]
+        )
         if len(chosen) != 1:
             raise OperandError(
                 f"no register, variable or parameter {quoted(name)}; parameters are "
@@ -193,10 +195,13 @@ class Looking:
         live = self.locations.program.liveness.at(min(thread.pc, len(statements)))
         near = [x for x in (thread.pc - 1, thread.pc) if function.first <= x < function.end]
         named = {i for pc in near for i in _indexes(statements[pc])}
-        return list(dict.fromkeys(
-            x.name for i, x in enumerate(function.registers)
-            if x.type != "bytes" and (live >> i & 1 or i in named)
-        ))  # fmt: skip
+        return list(
+            dict.fromkeys(
+                x.name
+                for i, x in enumerate(function.registers)
+                if x.type != "bytes" and (live >> i & 1 or i in named)
+            )
+        )
 
     def values(self, name: str) -> list[Any]:
         """The value of a register or an expression in each lane of the warp; None where a lane has
@@ -229,8 +234,16 @@ class Looking:
             words = [self._word_or_none(t, name) for t in lanes]
             data[name] = [value_of(w, type_) for w in words if w is not None]
             held = [w for w in words if w is not None]
-            rows.append((name, f".{type_}", text_of(word, type_), f"{word:#x}",
-                         _differ(held, type_), sources.get(name, "")))  # fmt: skip
+            rows.append(
+                (
+                    name,
+                    f".{type_}",
+                    text_of(word, type_),
+                    f"{word:#x}",
+                    _differ(held, type_),
+                    sources.get(name, ""),
+                )
+            )
         title = f"lane {self.focus.lane} of {self.who(thread)}"
         columns = 6 if sources else 5
         header = ("register", "type", "value", "word", "all lanes", "variable")[:columns]
@@ -250,15 +263,30 @@ class Looking:
         rows, data = [], []
         for t in self.warp.threads:
             ended = t.state is State.ENDED
-            values = ["" if ended else _shown_value(x(self.lookup(t)), self._type(t, x.text))
-                      for x in held]  # fmt: skip
+            values = [
+                "" if ended else _shown_value(x(self.lookup(t)), self._type(t, x.text))
+                for x in held
+            ]
             where = "" if ended else str(self.locations.line(self.pc(t)))
-            rows.append((
-                f"{'*' if t.lane == self.focus.lane else ' '}{t.lane}", shown(t.coordinates),
-                _state(t), where, *values,
-            ))  # fmt: skip
-            data.append({"lane": t.lane, "thread": t.coordinates, "state": t.state.name.lower(),
-                         "pc": t.pc, "line": where, "values": values})  # fmt: skip
+            rows.append(
+                (
+                    f"{'*' if t.lane == self.focus.lane else ' '}{t.lane}",
+                    shown(t.coordinates),
+                    _state(t),
+                    where,
+                    *values,
+                )
+            )
+            data.append(
+                {
+                    "lane": t.lane,
+                    "thread": t.coordinates,
+                    "state": t.state.name.lower(),
+                    "pc": t.pc,
+                    "line": where,
+                    "values": values,
+                }
+            )
         header = ("lane", "thread", "state", "at", *expressions)
         return Shown(self.who(self.thread), header, rows, data)
 
@@ -312,8 +340,16 @@ class Looking:
                     reason = "ready" if first.state is State.READY else what_for(threads)
                     line = str(self.locations.line(self.pc(first)))
                     rows.append((name, spans_of(lanes), line, reason))
-                    data.append({"block": block.index, "warp": warp.number, "lanes": lanes,
-                                 "pc": first.pc, "line": line, "waits": reason})  # fmt: skip
+                    data.append(
+                        {
+                            "block": block.index,
+                            "warp": warp.number,
+                            "lanes": lanes,
+                            "pc": first.pc,
+                            "line": line,
+                            "waits": reason,
+                        }
+                    )
         return Shown("", ("block and warp", "lanes", "at", "waits for"), rows, data)
 
     def backtrace(self) -> Shown:
@@ -453,14 +489,23 @@ class Looking:
         per_row = max(1, 32 // size if style != "t" else 4)
         words = [int(x) for x in codes]
         rows = [
-            (f"{spot.address + i * size:#x} <{spot.name}+{i * size}>:",
-             *(text_of(word, kind.name, style) for word in words[i : i + per_row]))
+            (
+                f"{spot.address + i * size:#x} <{spot.name}+{i * size}>:",
+                *(text_of(word, kind.name, style) for word in words[i : i + per_row]),
+            )
             for i in range(0, count, per_row)
-        ]  # fmt: skip
+        ]
         return Shown("", (), rows, [value_of(word, kind.name) for word in words])
 
-    def tile(self, text: str, rows: int, columns: int, type_: str, stride: int | None = None,
-             swizzle: str = "none") -> Shown:  # fmt: skip
+    def tile(
+        self,
+        text: str,
+        rows: int,
+        columns: int,
+        type_: str,
+        stride: int | None = None,
+        swizzle: str = "none",
+    ) -> Shown:
         """Memory as a matrix: `stride` bytes from row to row (default: rows side by side), as it
         lies under a swizzle of "32B", "64B" or "128B"."""
         if swizzle not in SWIZZLE_BITS:
@@ -485,9 +530,13 @@ class Looking:
         function = thread.frames[-1].function
         last = min(thread.pc, self._last)
         found = next(
-            (statements[pc] for pc in range(last, function.first - 1, -1)
-             if getattr(statements[pc].instruction, "fragments", None)), None,
-        )  # fmt: skip
+            (
+                statements[pc]
+                for pc in range(last, function.first - 1, -1)
+                if getattr(statements[pc].instruction, "fragments", None)
+            ),
+            None,
+        )
         if found is None:
             raise OperandError("no matrix instruction stands at the focus or before it")
         fragments: Any = found.instruction.fragments
@@ -526,12 +575,27 @@ class Looking:
             waiting = [t for t in block.cluster.waiting if t.wait.barrier == in_cluster]
             warps = sorted({(t.block.number, t.warp.number) for t in waiting})
             texts = sorted({t.wait.test.text(t.wait.given) for t in waiting})
-            who = ", ".join(f"warp {w}" + (f" of block {b}" if b != number else "")
-                            for b, w in warps)  # fmt: skip
-            rows.append((shown(block.index), name, f"parity {held.parity}", missing(held),
-                         f"{who}: {', '.join(texts)}" if who else "nobody"))  # fmt: skip
-            data.append({"block": block.index, "name": name, "offset": place * SIZE,
-                         **held._asdict(), "warps": [w for _, w in warps]})  # fmt: skip
+            who = ", ".join(
+                f"warp {w}" + (f" of block {b}" if b != number else "") for b, w in warps
+            )
+            rows.append(
+                (
+                    shown(block.index),
+                    name,
+                    f"parity {held.parity}",
+                    missing(held),
+                    f"{who}: {', '.join(texts)}" if who else "nobody",
+                )
+            )
+            data.append(
+                {
+                    "block": block.index,
+                    "name": name,
+                    "offset": place * SIZE,
+                    **held._asdict(),
+                    "warps": [w for _, w in warps],
+                }
+            )
         header = ("block", "mbarrier", "in phase of", "until it is over", "who waits")
         return Shown("" if rows else "no mbarrier was initialised", header, rows, data)
 
@@ -547,19 +611,37 @@ class Looking:
                     rank, inside = divmod(x.barrier * SIZE, cluster.run.shared_bytes)
                     signals = f"mbarrier {self.launch.shared_name(inside, SIZE)}"
                     signals += f" of rank {rank}" if len(cluster.blocks) > 1 else ""
-                rows.append((shown(cluster.blocks[where].index), f"thread {thread}",
-                             "bulk or tensor copy", signals))  # fmt: skip
+                rows.append(
+                    (
+                        shown(cluster.blocks[where].index),
+                        f"thread {thread}",
+                        "bulk or tensor copy",
+                        signals,
+                    )
+                )
             for copies in cluster.pending.copies:
                 where = int(copies.lanes[0]) // per_block
                 lanes = [int(x) % per_block for x in copies.lanes]
                 groups = sorted({int(x) for x in copies.groups})
-                rows.append((shown(cluster.blocks[where].index), f"threads {spans_of(lanes)}",
-                             "cp.async", f"group {listing(groups)}"))  # fmt: skip
+                rows.append(
+                    (
+                        shown(cluster.blocks[where].index),
+                        f"threads {spans_of(lanes)}",
+                        "cp.async",
+                        f"group {listing(groups)}",
+                    )
+                )
             for product in cluster.products:
                 numbers = [product.warpgroups[i] for i in product.left]
                 groups = [product.groups[i] for i in product.left]
-                rows.append(("", f"warpgroup {listing(numbers)} of the grid", "wgmma",
-                             f"group {listing(groups)}"))  # fmt: skip
+                rows.append(
+                    (
+                        "",
+                        f"warpgroup {listing(numbers)} of the grid",
+                        "wgmma",
+                        f"group {listing(groups)}",
+                    )
+                )
         title = "" if rows else "nothing is under way"
         order = self.launch.async_order
         note = f"async_order is {order!r}: copies and products take effect at their issue"

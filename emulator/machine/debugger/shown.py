@@ -46,8 +46,9 @@ def value_of(word: int, type_: str) -> Any:
         return bool(word)
     if kind.count > 1:
         mask, size = kind.mask, kind.bits
-        return tuple(value_of(word >> i * size & mask, kind.element.name)
-                     for i in range(kind.count))  # fmt: skip
+        return tuple(
+            value_of(word >> i * size & mask, kind.element.name) for i in range(kind.count)
+        )
     if kind.is_float:
         return float(decode_values(kind.format, np.array([word], f"uint{kind.size}"))[0])
     word &= kind.mask

@@ -220,8 +220,9 @@ class Catchpoint(Stopper):
         if held is not None:
             reads, _, guard, together = held
             chosen = [t for t in threads if guard is None or guard(t)]
-            special = [any(_special(read(t), type_, self.wanted) for type_, read in reads)
-                       for t in chosen]  # fmt: skip
+            special = [
+                any(_special(read(t), type_, self.wanted) for type_, read in reads) for t in chosen
+            ]
             if together:
                 special = [any(special)] * len(special)
             if chosen:
@@ -250,10 +251,13 @@ def _floats_of(statement: Statement) -> Any:
     if not matrix and not getattr(ins, "rule", ""):
         return None
     sides = [
-        [(type_, reader(item, type_)) for _, type_, item in typed_items(statement, written)
-         if is_float(type_)]
+        [
+            (type_, reader(item, type_))
+            for _, type_, item in typed_items(statement, written)
+            if is_float(type_)
+        ]
         for written in (False, True)
-    ]  # fmt: skip
+    ]
     return (*sides, guard_of(statement.guard), matrix) if sides[1] else None
 
 

@@ -31,12 +31,19 @@ class Grid:
     def __init__(self, launch: Any) -> None:
         self.total, self.threads = launch.total_blocks, math.prod(launch.block)
         self._run = getattr(launch, "under_way", None) or Run(
-            launch, launch.program, launch.function, Code(launch.program).steps(), launch.arena,
+            launch,
+            launch.program,
+            launch.function,
+            Code(launch.program).steps(),
+            launch.arena,
             launch.module.target,
             ARITHMETIC if launch.arithmetic == "auto" else launch.arithmetic,
-            launch.grid, launch.block, launch.cluster, -(-launch.shared_bytes // 256) * 256,
+            launch.grid,
+            launch.block,
+            launch.cluster,
+            -(-launch.shared_bytes // 256) * 256,
             _FirstBlocks(launch.grid, launch.cluster),
-        )  # fmt: skip
+        )
 
     @property
     def executed(self) -> int:

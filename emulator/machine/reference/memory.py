@@ -54,9 +54,15 @@ def update(
 
 
 def find(
-    thread: Thread, space: str, address: int, size: int, alignment: int, *,
-    write: bool = False, update: bool = False,
-) -> memoryview:  # fmt: skip
+    thread: Thread,
+    space: str,
+    address: int,
+    size: int,
+    alignment: int,
+    *,
+    write: bool = False,
+    update: bool = False,
+) -> memoryview:
     """The bytes of an access; `update`: what it writes, it reads first.
 
     Raises AccessError for one that is out of bounds, no multiple of `alignment`, or written where
@@ -83,9 +89,14 @@ _USES = {(False, False): ("read",), (True, False): ("written",), (True, True): (
 
 
 def _held(
-    thread: Thread, space: str, address: int, size: int, alignment: int, write: bool,
+    thread: Thread,
+    space: str,
+    address: int,
+    size: int,
+    alignment: int,
+    write: bool,
     update: bool = False,
-) -> tuple[memoryview, int]:  # fmt: skip
+) -> tuple[memoryview, int]:
     """The memory that an access leads to, and where it starts there."""
     held, start = _led(thread, space, address, size, alignment, write)
     for tell in thread.run.touched.values():

@@ -24,9 +24,11 @@ def barrier(place: StatementContext) -> Next:
         if waits:
             thread.stops(State.BARRIER, following, (chosen, finish))
         barriers.arrive(
-            thread, chosen, 0 if count is None else count(thread),
+            thread,
+            chosen,
+            0 if count is None else count(thread),
             None if vote is None else vote(thread),
-        )  # fmt: skip
+        )
         return None if waits else following
 
     return run

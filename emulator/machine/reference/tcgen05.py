@@ -82,25 +82,26 @@ def store(statement: Statement, function: Function) -> Together:
     run = tcgen05.store(operands)
     source = Registers(statement.signature["src"], statement.operands["src"], function)
     return _warps(
-        statement, operands,
-        lambda who, threads: run(who, source.read(threads).astype(np.uint32)),
-    )  # fmt: skip
+        statement, operands, lambda who, threads: run(who, source.read(threads).astype(np.uint32))
+    )
 
 
 def wait_for_loads(statement: Statement, function: Function) -> Together:
     """wait::ld: registers that a warp has loaded."""
     return _warps(
-        statement, Operands(statement, combination),
+        statement,
+        Operands(statement, combination),
         lambda who, threads: _put(threads, tensor_order.arrived(who.pending, {who.lane})),
-    )  # fmt: skip
+    )
 
 
 def wait_for_stores(statement: Statement, function: Function) -> Together:
     """wait::st: what a warp has stored is in tensor memory."""
     return _warps(
-        statement, Operands(statement, combination),
+        statement,
+        Operands(statement, combination),
         lambda who, threads: tensor_order.stored(who.pending, {who.lane}),
-    )  # fmt: skip
+    )
 
 
 def fence(statement: Statement, function: Function) -> Run:

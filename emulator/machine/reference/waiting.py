@@ -50,9 +50,10 @@ def what_for(threads: Sequence[Thread]) -> str:
         return _mbarrier(first)
     if first.state is State.CLUSTER:
         missing = [
-            t for t in first.cluster.threads
+            t
+            for t in first.cluster.threads
             if t.state is not State.ENDED and t not in first.cluster.arrived
-        ]  # fmt: skip
+        ]
         return f"barrier of the cluster: {len(missing)} threads have not arrived"
     if first.state is State.LANES:
         absent = [t.index for t in first.warp.alive if t not in threads]

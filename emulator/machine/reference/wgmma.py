@@ -54,11 +54,21 @@ def multiplication(statement: Statement, function: Function) -> Together:
         a = fetch.vectors.get("a")
         if a is not None:
             del operands["a"]
-        cluster.products.issue(_Issued(
-            [threads[0].warpgroup_in_grid], len(threads[0].frames), fetch.result.indexes,
-            operands.pop("d")[None], operands, options,
-            ins, threads, [thread.frames[-1] for thread in threads], a, fetch.result,
-        ))  # fmt: skip
+        cluster.products.issue(
+            _Issued(
+                [threads[0].warpgroup_in_grid],
+                len(threads[0].frames),
+                fetch.result.indexes,
+                operands.pop("d")[None],
+                operands,
+                options,
+                ins,
+                threads,
+                [thread.frames[-1] for thread in threads],
+                a,
+                fetch.result,
+            )
+        )
         words = np.full((len(threads), len(fetch.result.writes)), pattern, np.uint32)
         fetch.result.write(threads, words)
         _by_chance(threads)

@@ -144,9 +144,10 @@ class Pending:
         """All but the `newest` committed bulk groups of the lanes are done."""
         done, before = set(lanes.tolist()), self.bulk_group - newest
         self.settle(
-            lambda x: x.in_group and x.barrier is None and x.lane in done
-            and x.group < before[x.lane]
-        )  # fmt: skip
+            lambda x: (
+                x.in_group and x.barrier is None and x.lane in done and x.group < before[x.lane]
+            )
+        )
 
     def settle(self, wanted: Callable[[Any], bool]) -> None:
         """Performs the transfers for which `wanted` holds."""

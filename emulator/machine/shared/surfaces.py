@@ -90,8 +90,10 @@ def parts_of(statement: Statement) -> Parts:
                 reason = f"{ins} is of another geometry than {texels!r}"
                 raise Failure("surface", reason, int(lanes[0]))
             size = size_of(texels)
-            given = [axis[lanes].astype(np.uint32).view(np.int32).astype(np.int64)
-                     for axis in coordinates]  # fmt: skip
+            given = [
+                axis[lanes].astype(np.uint32).view(np.int32).astype(np.int64)
+                for axis in coordinates
+            ]
             try:
                 addresses, inside = texels.places(given, size, mode, size if formatted else 1)
             except SurfaceError as error:

@@ -227,12 +227,18 @@ def _copy(operands: Operands) -> Run:
             for row, memory in zip(rows, memories, strict=True):
                 tensor_cores.copy(ins, memory, _shared(who, row), address, word, target)
 
-        _issue(who, operands.statement, TensorOperation(
-            who.lane, effect, name="cp.4x256b" if shape == "4x256b" else "cp",
-            cta_group=ins.cta_group,
-            writes=lambda: [memory.copied(address, shape) for memory in memories],
-            hear=lambda: [load_rows(_watched(who, row), word, shape) for row in rows],
-        ))  # fmt: skip
+        _issue(
+            who,
+            operands.statement,
+            TensorOperation(
+                who.lane,
+                effect,
+                name="cp.4x256b" if shape == "4x256b" else "cp",
+                cta_group=ins.cta_group,
+                writes=lambda: [memory.copied(address, shape) for memory in memories],
+                hear=lambda: [load_rows(_watched(who, row), word, shape) for row in rows],
+            ),
+        )
 
     return run
 
@@ -248,11 +254,18 @@ def _shift(operands: Operands) -> Run:
             for memory in memories:
                 memory.shift(address)
 
-        _issue(who, operands.statement, TensorOperation(
-            who.lane, effect, name="shift", cta_group=ins.cta_group,
-            reads=lambda: [memory.shifted(address)[0] for memory in memories],
-            writes=lambda: [memory.shifted(address)[1] for memory in memories],
-        ))  # fmt: skip
+        _issue(
+            who,
+            operands.statement,
+            TensorOperation(
+                who.lane,
+                effect,
+                name="shift",
+                cta_group=ins.cta_group,
+                reads=lambda: [memory.shifted(address)[0] for memory in memories],
+                writes=lambda: [memory.shifted(address)[1] for memory in memories],
+            ),
+        )
 
     return run
 
@@ -282,10 +295,18 @@ def _multiply(operands: Operands) -> Run:
         given = {name: read(who) for name, read in reads.items()}
         mma = tensor_cores.product(ins, given.pop("idesc"), scale_input_d, who.target)
         taken = MmaOperands(
-            given["d"], given["a"], given["b"], in_tensor_memory, bool(given["enable"]),
-            given.get("e"), given.get("scale_a"), given.get("scale_b"),
-            [read(who) for read in disabled], given.get("zero_mask", 0), given.get("lut"),
-        )  # fmt: skip
+            given["d"],
+            given["a"],
+            given["b"],
+            in_tensor_memory,
+            bool(given["enable"]),
+            given.get("e"),
+            given.get("scale_a"),
+            given.get("scale_b"),
+            [read(who) for read in disabled],
+            given.get("zero_mask", 0),
+            given.get("lut"),
+        )
         rows = _group(ins, who)
         memories = [who.tensor(row) for row in rows]
 
@@ -298,13 +319,20 @@ def _multiply(operands: Operands) -> Run:
                 what = f"{', '.join(unwritten)} of {ins}"
                 who.watch.tensor_cores.unwritten(np.array([who.lane]), what, statement.pc)
 
-        _issue(who, statement, TensorOperation(
-            who.lane, effect, name="mma", cta_group=ins.cta_group,
-            accumulator=(taken.d, mma.product.instruction.m, mma.product.instruction.n),
-            reads=lambda: mma.touched(memories, taken).read,
-            writes=lambda: mma.touched(memories, taken).written,
-            hear=lambda: mma.read_shared([_watched(who, row) for row in rows], taken),
-        ))  # fmt: skip
+        _issue(
+            who,
+            statement,
+            TensorOperation(
+                who.lane,
+                effect,
+                name="mma",
+                cta_group=ins.cta_group,
+                accumulator=(taken.d, mma.product.instruction.m, mma.product.instruction.n),
+                reads=lambda: mma.touched(memories, taken).read,
+                writes=lambda: mma.touched(memories, taken).written,
+                hear=lambda: mma.read_shared([_watched(who, row) for row in rows], taken),
+            ),
+        )
 
     return run
 
@@ -331,9 +359,11 @@ def _commit(operands: Operands) -> Run:
                 who.watch.mbarrier_used(np.array([who.lane]), np.array([each]))
                 who.watch.tensor_cores.completion.commit(who.lane, ins.cta_group, each)
             effect = partial(who.change, each, Change(arrivals=1))
-            _issue(who, operands.statement, TensorOperation(
-                who.lane, effect, each, name="commit", cta_group=ins.cta_group
-            ))  # fmt: skip
+            _issue(
+                who,
+                operands.statement,
+                TensorOperation(who.lane, effect, each, name="commit", cta_group=ins.cta_group),
+            )
 
     return run
 

@@ -83,9 +83,13 @@ def copy_shape(ins: Tcgen05) -> str:
 
 
 def copy(
-    ins: Tcgen05, memory: TensorMemory, shared: Space | Array, address: int, descriptor: int,
+    ins: Tcgen05,
+    memory: TensorMemory,
+    shared: Space | Array,
+    address: int,
+    descriptor: int,
     target: Target,
-) -> None:  # fmt: skip
+) -> None:
     """tcgen05.cp from the shared memory of a CTA to its tensor memory."""
     shape = copy_shape(ins)
     rows = load_rows(shared, SharedMemoryDescriptor.decode(descriptor, target), shape)
@@ -102,6 +106,8 @@ def product(ins: Tcgen05, word: int, scale_input_d: int, target: Target) -> Tens
     descriptor = InstructionDescriptor.decode(word, kind)
     return TensorMma(
         TensorProduct(descriptor, target, given.get("scale_vec", ""), scale_input_d),
-        ins.cta_group, bool(given.get("ws")), bool(given.get("ashift")),
+        ins.cta_group,
+        bool(given.get("ws")),
+        bool(given.get("ashift")),
         bool(given.get("decompress::lut::b")),
-    )  # fmt: skip
+    )

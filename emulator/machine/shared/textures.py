@@ -83,8 +83,13 @@ def read_of(statement: Statement) -> Read:
 def _fetch_of(statement: Statement) -> Callable[[Texture, list[Array]], Any]:
     ins = ordinary(statement)
     kind, given = ins.types
-    asked = Fetch(ins.modifiers["geometry"], given == "s32", kind,
-                  ins.modifiers.get("component", ""), "dx" in statement.operands)  # fmt: skip
+    asked = Fetch(
+        ins.modifiers["geometry"],
+        given == "s32",
+        kind,
+        ins.modifiers.get("component", ""),
+        "dx" in statement.operands,
+    )
     place = statement.operands["t"]
     assert isinstance(place, Address) and isinstance(place.coordinates[-1], Vector)
     count = len(place.coordinates[-1].items[: _COUNTED.get(asked.geometry)])

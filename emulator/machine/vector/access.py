@@ -144,9 +144,13 @@ def atomic(statement: Statement, function: Function) -> Step:
         words = tuple(_together([read(s) for read in items]) for items in reads)
         operation = operations[memory.space_at(space, where)]
         old = update(
-            s, space, selected(where, mask), tuple(selected(x, mask) for x in words), operation,
+            s,
+            space,
+            selected(where, mask),
+            tuple(selected(x, mask) for x in words),
+            operation,
             positions,
-        )  # fmt: skip
+        )
         for write, part in zip(writes, _taken_apart(old, type_, count), strict=False):
             write(s, part if mask is None else _among_all(s, part, mask), mask)
 

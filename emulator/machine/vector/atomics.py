@@ -166,9 +166,13 @@ def _by_place(places: Places) -> tuple[Places, Places]:
 
 
 def _in_turns(
-    view: Array, places: Places, operands: tuple[Array, ...], rule: Callable[..., Array],
-    order: Places, starts: Places,
-) -> tuple[Array, bool]:  # fmt: skip
+    view: Array,
+    places: Places,
+    operands: tuple[Array, ...],
+    rule: Callable[..., Array],
+    order: Places,
+    starts: Places,
+) -> tuple[Array, bool]:
     """One operation on each location after the other."""
     before = np.empty((len(places), *view.shape[1:]), view.dtype)
     changed = False

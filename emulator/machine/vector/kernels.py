@@ -80,10 +80,17 @@ def _multiply(
             name: np.broadcast_to(x, count) if name in "ab" else x for name, x in words.items()
         }
     found = native.run_lanes(
-        ins, wave.grid.target, native.Setting(**setting), registers, count,
-        words=words, shared=shared, rows=rows, keep=keep,
+        ins,
+        wave.grid.target,
+        native.Setting(**setting),
+        registers,
+        count,
+        words=words,
+        shared=shared,
+        rows=rows,
+        keep=keep,
         selector=fetch.constants.get("selector", 0),
-    )  # fmt: skip
+    )
     if found is None or found[1] & (PADDING | MIXED):
         return None
     if found[1] & METADATA and wave.grid.undefined == "raise":

@@ -81,9 +81,13 @@ def load(
 
 
 def store(
-    s: Strand, space: str, addresses: Addresses, words: Array, positions: Positions = None,
+    s: Strand,
+    space: str,
+    addresses: Addresses,
+    words: Array,
+    positions: Positions = None,
     served: int = 0,
-) -> None:  # fmt: skip
+) -> None:
     """Writes words ``(n,)`` or ``(n, words of 8 bytes)``; of lanes at one address that one wins
     which wins on the chip, or which the schedule picks. `served`: the bytes of a lane's access, if
     the words are a part of it."""
@@ -227,9 +231,14 @@ def _in_shared(
 
 
 def _in_rows(
-    lanes: Who, inside: Addresses, rows: Places, size: int, run: Access, chosen: Positions,
+    lanes: Who,
+    inside: Addresses,
+    rows: Places,
+    size: int,
+    run: Access,
+    chosen: Positions,
     write: bool,
-) -> Any:  # fmt: skip
+) -> Any:
     """Shared memory of the blocks in `rows` of the wave."""
     places = _shared_places(lanes, inside, rows, size, write)
     return run(words_of(lanes.wave.shared, size), places // size, chosen)

@@ -41,8 +41,9 @@ class TensorIssue:
         self.form, operands = TensorCopy(statement), statement.operands
         self.reads: dict[str, Read] = {
             name: addresses(operands[name], function)
-            for name in ("dst", "src", "map") if name in operands
-        }  # fmt: skip
+            for name in ("dst", "src", "map")
+            if name in operands
+        }
         if "mask" in operands:
             self.reads["mask"] = reader(operands["mask"], "u16", function)
         place = operands["map"]

@@ -116,9 +116,10 @@ def _needed(row: _Row) -> Lanes:
         first = block * wave.lanes_per_cta
         every = np.arange(first, first + wave.lanes_per_cta)
         at = [
-            other.lanes for other in wave.waiting
+            other.lanes
+            for other in wave.waiting
             if other.state is State.BARRIER and other.wait.barrier == strand.wait.barrier
-        ]  # fmt: skip
+        ]
         return every[wave.alive[every] & ~np.isin(every, np.concatenate(at))]
     if strand.state in (State.WARP, State.WARPGROUP):
         size = WARP if strand.state is State.WARP else 4 * WARP

@@ -80,9 +80,16 @@ class BlockBarriers(Protocol):
     partly: Bits
 
     def arrive(
-        self, s: Strand, barrier: int, threads: int, pc: int, *, waits: bool = True,
-        vote: Array | None = None, finish: Callable[[Strand, Array], None] | None = None,
-    ) -> None: ...  # fmt: skip
+        self,
+        s: Strand,
+        barrier: int,
+        threads: int,
+        pc: int,
+        *,
+        waits: bool = True,
+        vote: Array | None = None,
+        finish: Callable[[Strand, Array], None] | None = None,
+    ) -> None: ...
     def lanes_ended(self, lanes: Lanes) -> None: ...
 
 

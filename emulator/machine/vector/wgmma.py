@@ -69,10 +69,20 @@ def multiplication(statement: Statement, function: Function) -> Step:
         a = fetch.vectors.get("a")
         if a is not None:
             del operands["a"]
-        wave.products.issue(_Issued(
-            wave.warpgroups_in_grid(first), len(s.frames), fetch.result.indexes, operands.pop("d"),
-            operands, options, ins, a, fetch.result, first,
-        ))  # fmt: skip
+        wave.products.issue(
+            _Issued(
+                wave.warpgroups_in_grid(first),
+                len(s.frames),
+                fetch.result.indexes,
+                operands.pop("d"),
+                operands,
+                options,
+                ins,
+                a,
+                fetch.result,
+                first,
+            )
+        )
         fetch.result.fill(s, pattern)
         _by_chance(s)
 

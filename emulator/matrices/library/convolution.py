@@ -213,11 +213,15 @@ def _met(x: Array, size: tuple[int, ...], shape: Shape) -> Array:
     """``(images, channels, height, width, rows, columns)``: what the filter meets at each pixel of
     the output."""
     counts = output_size(x.shape, (0, 0, *size), shape)
-    return _taken(x, [
-        shape.stride[i] * np.arange(counts[i])[:, None]
-        + shape.dilation[i] * np.arange(size[i]) - shape.padding[i]
-        for i in (0, 1)
-    ])  # fmt: skip
+    return _taken(
+        x,
+        [
+            shape.stride[i] * np.arange(counts[i])[:, None]
+            + shape.dilation[i] * np.arange(size[i])
+            - shape.padding[i]
+            for i in (0, 1)
+        ],
+    )
 
 
 def _taken(x: Array, places: list[Array]) -> Array:

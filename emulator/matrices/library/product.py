@@ -151,9 +151,16 @@ def _chain(how: _How, a: Array, b: Array, c: Array | None, order: Order) -> Arra
         own = how.recipe if ins.d_type != "s32" else None
         promote = rule.promotion(how.target) if own is None or not own.promote else None
         return gemm(
-            a, b, c, instruction=ins, target=own or how.target, codes=True, engine=how.engine,
-            k_promote=promote, progress=False,
-        )  # fmt: skip
+            a,
+            b,
+            c,
+            instruction=ins,
+            target=own or how.target,
+            codes=True,
+            engine=how.engine,
+            k_promote=promote,
+            progress=False,
+        )
     if order.rounded:
         # Every element is a sum of its own, of products times 1.
         products = _times(rule.a, a[..., :, None, :], np.swapaxes(b, -1, -2)[..., None, :, :])

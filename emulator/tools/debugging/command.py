@@ -23,17 +23,28 @@ _NOT_TAKEN = ("counters", "stop_at", "progress")
 
 def debug_arguments(parser: ArgumentParser) -> None:
     kernel_arguments(parser)
-    parser.add_argument("-x", "--commands", metavar="FILE", help="debugger commands to run first, "
-        "one on each line")  # fmt: skip
-    parser.add_argument("-e", "-ex", "--execute", action="append", default=[], metavar="COMMAND",
-        help="a debugger command to run first; may be given several times")  # fmt: skip
+    parser.add_argument(
+        "-x", "--commands", metavar="FILE", help="debugger commands to run first, one on each line"
+    )
+    parser.add_argument(
+        "-e",
+        "-ex",
+        "--execute",
+        action="append",
+        default=[],
+        metavar="COMMAND",
+        help="a debugger command to run first; may be given several times",
+    )
     parser.add_argument("--batch", action="store_true", help="quit behind these commands")
 
 
 def debug_command(
-    file: str, commands: str | None = None, execute: Sequence[str] = (), batch: bool = False,
+    file: str,
+    commands: str | None = None,
+    execute: Sequence[str] = (),
+    batch: bool = False,
     **words: Any,
-) -> Answer:  # fmt: skip
+) -> Answer:
     """Debugs a launch by commands: those given, and then lines from a terminal or standard input.
 
     Answers with what the commands showed, unless a terminal has shown it already; the code is 1

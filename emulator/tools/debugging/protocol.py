@@ -188,9 +188,10 @@ class Adapter:
         self._command = LaunchWords(**words)
         self._command.prepare()
         options = {
-            name: value for name, value in self._command.options.items()
+            name: value
+            for name, value in self._command.options.items()
             if name not in ("counters", "stop_at", "progress")
-        }  # fmt: skip
+        }
         self._held = self._command.chosen.debug(
             *self._command.sizes, **options, source=self._command.folder
         )
@@ -343,10 +344,13 @@ class Adapter:
 
     def threads(self, given: Body) -> Answered:
         out = [
-            {"id": self._number(block.number, warp.number),
-             "name": f"block {block.index} warp {warp.number}"}
-            for block in self.debugger.look.blocks for warp in block.warps
-        ]  # fmt: skip
+            {
+                "id": self._number(block.number, warp.number),
+                "name": f"block {block.index} warp {warp.number}",
+            }
+            for block in self.debugger.look.blocks
+            for warp in block.warps
+        ]
         return {"threads": out or [{"id": 1, "name": "ended"}]}, None
 
     def stack(self, given: Body) -> Answered:
@@ -356,8 +360,15 @@ class Adapter:
         pcs = [look.pc(thread), *(pc - 1 for pc in reversed(thread.calls))]
         for i, (frame, pc) in enumerate(zip(reversed(thread.frames), pcs, strict=True)):
             line = look.locations.line(pc)
-            frames.append({"id": i, "name": frame.function.name, "line": line.number, "column": 1,
-                           "source": self._source_of(line)})  # fmt: skip
+            frames.append(
+                {
+                    "id": i,
+                    "name": frame.function.name,
+                    "line": line.number,
+                    "column": 1,
+                    "source": self._source_of(line),
+                }
+            )
         return {"stackFrames": frames, "totalFrames": len(frames)}, None
 
     def _source_of(self, line: Line) -> Body:
@@ -429,8 +440,9 @@ class Adapter:
         text = str(given["text"])[: int(given.get("column", 1)) - 1]
         word = re.split(r"\s", text)[-1]
         names = self._terminal.completions_of(text)
-        targets = [{"label": x, "start": len(text) - len(word), "length": len(word)}
-                   for x in names[:200]]  # fmt: skip
+        targets = [
+            {"label": x, "start": len(text) - len(word), "length": len(word)} for x in names[:200]
+        ]
         return {"targets": targets}, None
 
 

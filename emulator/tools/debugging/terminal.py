@@ -346,8 +346,9 @@ class Terminal(cmd.Cmd):
         return self.debugger.look.warps()
 
     def _info_blocks(self, rest: list[str]) -> Shown:
-        rows = [(str(block.index), f"{len(block.warps)} warps")
-                for block in self.debugger.look.blocks]  # fmt: skip
+        rows = [
+            (str(block.index), f"{len(block.warps)} warps") for block in self.debugger.look.blocks
+        ]
         return Shown("" if rows else "no block is running", (), rows)
 
     def _info_mbarriers(self, rest: list[str]) -> Shown:
@@ -366,10 +367,15 @@ class Terminal(cmd.Cmd):
 
     def _info_breakpoints(self, rest: list[str]) -> Shown:
         rows = [
-            (str(x.number), x.text, "" if x.enabled else "disabled", f"{x.hits} hits",
-             x.condition.text if isinstance(x, Breakpoint) and x.condition else "")
+            (
+                str(x.number),
+                x.text,
+                "" if x.enabled else "disabled",
+                f"{x.hits} hits",
+                x.condition.text if isinstance(x, Breakpoint) and x.condition else "",
+            )
             for x in self.debugger.stops.values()
-        ]  # fmt: skip
+        ]
         return Shown("" if rows else "no breakpoints", (), rows)
 
     def do_lanes(self, words: str) -> None:
@@ -415,18 +421,25 @@ class Terminal(cmd.Cmd):
         tile shared:0 16x8 f16 stride 128 swizzle 128B."""
         match = re.fullmatch(
             r"\s*(.+?)\s+(\d{1,5})x(\d{1,5})\s+(\w+)(?:\s+stride\s+(\d{1,9}))?"
-            r"(?:\s+swizzle\s+(\w+))?\s*", words,
-        )  # fmt: skip
+            r"(?:\s+swizzle\s+(\w+))?\s*",
+            words,
+        )
         if not match:
             raise OperandError(
                 f"tile takes PLACE ROWSxCOLUMNS TYPE, as tile A 16x8 f16 stride 128 swizzle 128B; "
                 f"got {quoted(words)}"
             )
         place, rows, columns, type_, stride, swizzle = match.groups()
-        self.say(self.debugger.look.tile(
-            place, int(rows), int(columns), type_, None if stride is None else int(stride),
-            swizzle or "none",
-        ))  # fmt: skip
+        self.say(
+            self.debugger.look.tile(
+                place,
+                int(rows),
+                int(columns),
+                type_,
+                None if stride is None else int(stride),
+                swizzle or "none",
+            )
+        )
 
     def do_fragment(self, words: str) -> None:
         """fragment OPERAND: a, b, c or d of the matrix instruction at the focus, or of the last one
@@ -461,10 +474,13 @@ class Terminal(cmd.Cmd):
         here = {self.debugger.locations.line(self.debugger.player.pc),
                 self.debugger.locations.ptx_line(self.debugger.player.pc)}  # fmt: skip
         last = min(len(held), first + 2 * _AROUND)
-        self.say("\n".join(
-            f"{'=>' if (file, i) in here else '  '} {i}\t{held[i - 1]}"
-            for i in range(first, last + 1)
-        ) or f"{file} ends at line {len(held)}")  # fmt: skip
+        self.say(
+            "\n".join(
+                f"{'=>' if (file, i) in here else '  '} {i}\t{held[i - 1]}"
+                for i in range(first, last + 1)
+            )
+            or f"{file} ends at line {len(held)}"
+        )
         self._listed = file, last + 1
 
     def do_focus(self, words: str) -> None:
@@ -477,9 +493,11 @@ class Terminal(cmd.Cmd):
             chosen: dict[str, Any] = {name: _index(value) for name, value in given}
             self.debugger.focus(**chosen)
         look = self.debugger.look
-        self.say(f"{look.who(look.thread)}, lane {look.focus.lane}, thread "
-                 f"{look.thread.coordinates}, at {look.locations.line(look.pc(look.thread))}: "
-                 f"{look.locations.statement(look.pc(look.thread))}")  # fmt: skip
+        self.say(
+            f"{look.who(look.thread)}, lane {look.focus.lane}, thread "
+            f"{look.thread.coordinates}, at {look.locations.line(look.pc(look.thread))}: "
+            f"{look.locations.statement(look.pc(look.thread))}"
+        )
 
     # --- completion ---
 

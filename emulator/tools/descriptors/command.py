@@ -31,23 +31,38 @@ _EXAMPLE = "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16"
 
 def descriptor_arguments(parser: ArgumentParser) -> None:
     add = parser.add_argument
-    add("given", nargs="*", metavar="WORD|OPCODE",
+    add(
+        "given",
+        nargs="*",
+        metavar="WORD|OPCODE",
         help="64-bit words (0x, 0b or decimal), and a wgmma or tcgen05.mma to check them for; of "
-        "tcgen05.mma words below 2**32 are instruction descriptors")  # fmt: skip
-    add("--idesc", metavar="WORD", help="instruction descriptor of a tcgen05.mma: its operands "
-        "are checked with it")  # fmt: skip
+        "tcgen05.mma words below 2**32 are instruction descriptors",
+    )
+    add(
+        "--idesc",
+        metavar="WORD",
+        help="instruction descriptor of a tcgen05.mma: its operands are checked with it",
+    )
     add("--target", help="of a tcgen05.mma: sm_107a reads a bit more of addresses")
     add("--operand", default="b", help="a or b (default b)")
     add("--major", help="k (default), or mn where imm-trans is 1")
     add("--shared-size", metavar="BYTES", help="of the shared memory (default 2**18)")
-    add("--need", metavar="TILE", help="name the difference to the word that a tile needs, such as "
+    add(
+        "--need",
+        metavar="TILE",
+        help="name the difference to the word that a tile needs, such as "
         "swizzle=128B,start=0x400: swizzle= none, 32B, 64B, 128B; start= byte address; tile= "
         "ROWSxCOLUMNS as stored (rows are m or n, columns k, whatever the major); row=, column= "
         "where the instruction starts in it; order= rows or columns, which block of 8 lines "
-        "follows in memory; leading= bytes between lines, or 64e in elements; major=")  # fmt: skip
+        "follows in memory; leading= bytes between lines, or 64e in elements; major=",
+    )
     add("--diff", action="store_true", help="--need, everything taken from the word")
-    add("--build", metavar="TILE", help="build the word that such a tile needs; of a tcgen05.mma "
-        "also an instruction descriptor: a=bf16,b=bf16,m=128,n=256,transpose_b=1")  # fmt: skip
+    add(
+        "--build",
+        metavar="TILE",
+        help="build the word that such a tile needs; of a tcgen05.mma "
+        "also an instruction descriptor: a=bf16,b=bf16,m=128,n=256,transpose_b=1",
+    )
 
 
 def descriptor_command(
@@ -80,28 +95,36 @@ def descriptor_command(
     for name, value in (("--idesc", idesc), ("--target", target)):
         if value is not None:
             raise OperandError(f"{name} goes with a tcgen05.mma; give its opcode, too")
-    asked = [name for name, value in (("--need", need), ("--diff", diff or None),
-                                      ("--build", build)) if value is not None]  # fmt: skip
+    asked = [
+        name
+        for name, value in (("--need", need), ("--diff", diff or None), ("--build", build))
+        if value is not None
+    ]
     if len(asked) > 1:
         raise OperandError(f"one of --need, --diff and --build; got {' and '.join(asked)}")
     if build is not None and words:
         raise OperandError("--build makes a word, and one is given; --need compares with it")
     if not words and build is None:
-        raise OperandError("no descriptor: give its 64-bit word, such as 0x4000004000010040, or "
-                           f"--build swizzle=128B,start=0x400 {_EXAMPLE}")  # fmt: skip
+        raise OperandError(
+            "no descriptor: give its 64-bit word, such as 0x4000004000010040, or "
+            f"--build swizzle=128B,start=0x400 {_EXAMPLE}"
+        )
     if not opcodes and asked:
         raise OperandError(f"{asked[0]} takes an opcode, too, such as {_EXAMPLE}")
     if not opcodes:
-        return _several([_word_answer(*x, None, None, memory)
-                         for x in zip(texts, words, strict=True)])  # fmt: skip
+        return _several(
+            [_word_answer(*x, None, None, memory) for x in zip(texts, words, strict=True)]
+        )
     spec = _spec(build or need or "", major)
     tile = read_tile(opcodes[0], operand, spec["major"])
     if build is not None:
         return _build_answer(tile, _stored(spec, tile), memory)
-    return _several([
-        _word_answer(text, word, tile, _stored(spec, tile, word) if asked else None, memory)
-        for text, word in zip(texts, words, strict=True)
-    ])  # fmt: skip
+    return _several(
+        [
+            _word_answer(text, word, tile, _stored(spec, tile, word) if asked else None, memory)
+            for text, word in zip(texts, words, strict=True)
+        ]
+    )
 
 
 def _of_tensor_cores(

@@ -111,18 +111,22 @@ class Description(Report):
             return data
         wide, per_k = _firsts(self).shape[1], tile.per_k
         return data | {
-            "opcode": str(tile.ins), "operand": tile.operand, "major": tile.shape.major,
-            "rows": tile.shape.rows, "columns": tile.k,
+            "opcode": str(tile.ins),
+            "operand": tile.operand,
+            "major": tile.shape.major,
+            "rows": tile.shape.rows,
+            "columns": tile.k,
             "core_matrices": [
                 {
-                    "i": place // wide, "j": place % wide,
+                    "i": place // wide,
+                    "j": place % wide,
                     "rows": [matrix.rows[0], matrix.rows[-1]],
                     "columns": [matrix.columns[0] * per_k, (matrix.columns[-1] + 1) * per_k - 1],
                     "lines": [[line[0], line[-1]] for line in matrix.lines],
                 }
                 for place, matrix in enumerate(self.core_matrices)
             ],
-        }  # fmt: skip
+        }
 
 
 def as_hex(word: int) -> str:
@@ -181,11 +185,12 @@ def _unused_bits(word: int) -> Iterator[Finding]:
         texts = ", ".join(f"bits {high}:{low} hold {value:#b}" for high, low, value in held)
         mark = "; this is the mark of tcgen05 descriptors, which are laid out differently"
         yield Finding(
-            "warning", "unused",
+            "warning",
+            "unused",
             f"{texts}: no field of a wgmma descriptor (an H200 ignores them)"
             f"{mark if _TCGEN05 in held else ''}",
             f"unused bits are 0: {as_hex(clean)}",
-        )  # fmt: skip
+        )
 
 
 def _fields(word: int, descriptor: Descriptor, tile: ReadTile | None) -> Iterator[FieldValue]:
@@ -297,8 +302,9 @@ def _blocks(found: Description, firsts: Int64, high: int, wide: int) -> Iterator
     yield ""
     yield f"bytes of core matrices (i,j){blocks}:"
     lines = render(header, body)
-    steps = {tuple(int((b - a).flat[0]) for a, b in zip(x, y, strict=True))
-             for x, y in pairwise(parts)}  # fmt: skip
+    steps = {
+        tuple(int((b - a).flat[0]) for a, b in zip(x, y, strict=True)) for x, y in pairwise(parts)
+    }
     if len(body) > 4 and len(steps) == 1 and not marked:
         (step,) = steps
         yield from lines[:3]

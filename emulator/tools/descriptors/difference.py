@@ -135,9 +135,13 @@ def diff_descriptors(
     there = np.argwhere(large.addresses(shape) == given.start_address)
     place = (int(there[0][0]), int(there[0][1]) * per_k) if len(there) else None
     faults = likely_mistakes(
-        int(word), needed.descriptor, tile.shape, _other_layouts(tile, stored),
-        _larger_tiles(given, tile, stored), place,
-    )  # fmt: skip
+        int(word),
+        needed.descriptor,
+        tile.shape,
+        _other_layouts(tile, stored),
+        _larger_tiles(given, tile, stored),
+        place,
+    )
     places = tuple((row, k * per_k) for row, k in wrong)
     return Difference(int(word), tile, stored, needed, fields, faults, places, first)
 
@@ -146,17 +150,22 @@ def _other_layouts(tile: ReadTile, stored: StoredTile) -> dict[str, Descriptor]:
     """Descriptors of tiles that are easily taken for this one, by what to say of their strides."""
     major, order = {"k": "mn", "mn": "k"}, {"rows": "columns", "columns": "rows"}
     others = {
-        f"as for {f'the {width}-byte swizzle' if width else 'a tile without a swizzle'}":
-            replace(stored, swizzle_bytes=width)
-        for width in SWIZZLES if width != stored.swizzle_bytes
+        f"as for {f'the {width}-byte swizzle' if width else 'a tile without a swizzle'}": replace(
+            stored, swizzle_bytes=width
+        )
+        for width in SWIZZLES
+        if width != stored.swizzle_bytes
     } | {
-        f"as for {'an MN' if stored.major == 'k' else 'a K'}-major tile":
-            replace(stored, major=major[stored.major]),
-        f"as for blocks stored {order[stored.order]} first":
-            replace(stored, order=order[stored.order]),
-        "as for a tile of the instruction's own size, and the stored one is larger":
-            replace(stored, rows=None, k=None),
-    }  # fmt: skip
+        f"as for {'an MN' if stored.major == 'k' else 'a K'}-major tile": replace(
+            stored, major=major[stored.major]
+        ),
+        f"as for blocks stored {order[stored.order]} first": replace(
+            stored, order=order[stored.order]
+        ),
+        "as for a tile of the instruction's own size, and the stored one is larger": replace(
+            stored, rows=None, k=None
+        ),
+    }
     out = {}
     for text, layout in others.items():
         whole_start = replace(layout, leading_bytes=None, row=0, column=0)

@@ -161,8 +161,9 @@ def _strides(
     if not all(single.values()):
         turned = {
             name: list(_scaled(have[name], swapped[name], size))
-            for name in used if have[name] != swapped[name]
-        }  # fmt: skip
+            for name in used
+            if have[name] != swapped[name]
+        }
         if all(turned.values()):
             texts = "; ".join(f"{_SHORT[name]}: {why[0]}" for name, why in turned.items())
             yield FieldMistake(tuple(wrong), (f"{EXCHANGED}, and {texts}",))

@@ -99,10 +99,15 @@ def describe_instruction(descriptor: InstructionDescriptor | int, opcode: str) -
         places = "of each CTA of the pair" if group == 2 else "of tensor memory"
         meaning.append(f"D takes {shown_places(layout.d)} {places} (layout {layout.rows.letter})")
     fields = [
-        (field.low + field.width - 1, field.low, name, field.get(word),
-         _instruction_meaning(descriptor, name))
+        (
+            field.low + field.width - 1,
+            field.low,
+            name,
+            field.get(word),
+            _instruction_meaning(descriptor, name),
+        )
         for name, field in sorted(instruction_descriptor.FIELDS[kind].items(), key=lambda x: x[1])
-    ]  # fmt: skip
+    ]
     return TensorDescription(word, 32, tuple(fields), findings, tuple(meaning))
 
 
@@ -152,10 +157,15 @@ def describe_shared(
         findings = (*findings, *_exchanged(descriptor, tile, findings))
     places = shared_descriptor.fields_of(target)
     fields = [
-        (low + width - 1, low, name, word >> low & (1 << width) - 1,
-         _shared_meaning(descriptor, name))
+        (
+            low + width - 1,
+            low,
+            name,
+            word >> low & (1 << width) - 1,
+            _shared_meaning(descriptor, name),
+        )
         for name, (low, width) in sorted(places.items(), key=lambda x: x[1])
-    ]  # fmt: skip
+    ]
     findings = (*findings, *_longer_addresses(word, places))
     return TensorDescription(word, 64, tuple(fields), findings, tuple(meaning))
 
@@ -165,9 +175,11 @@ def _longer_addresses(word: int, places: Mapping[str, tuple[int, int]]) -> Itera
         if word >> low + places[name][1] & (1 << width - places[name][1]) - 1:
             bit = low + width - 1
             yield Finding(
-                "warning", name, f"bit {bit} is set: it belongs to {name} on sm_107 alone",
+                "warning",
+                name,
+                f"bit {bit} is set: it belongs to {name} on sm_107 alone",
                 f"bit {bit} is 0: {word & ~(1 << bit):#018x}; or give --target sm_107a",
-            )  # fmt: skip
+            )
 
 
 def _tile_line(instruction: TensorMatrixInstruction, operand: str, tile: TileShape) -> str:
@@ -190,10 +202,12 @@ def _exchanged(
     other = replace(descriptor, leading_byte_offset=strides[1], stride_byte_offset=strides[0])
     if not any(x.level == "error" for x in other.findings(tile)):
         yield Finding(
-            "warning", "leading_byte_offset", "LBO and SBO look exchanged",
+            "warning",
+            "leading_byte_offset",
+            "LBO and SBO look exchanged",
             f"leading_byte_offset {strides[1]}, stride_byte_offset {strides[0]}, with which "
             "nothing is wrong",
-        )  # fmt: skip
+        )
 
 
 def _shared_meaning(descriptor: SharedMemoryDescriptor, name: str) -> str:
@@ -261,11 +275,13 @@ def _built(
         raise OperandError(f"{listing(wrong)}: a tile of tcgen05 is built of {listing(_OF_TILES)}")
     swizzle = build.get("swizzle", "128B").upper().removesuffix("B")
     placed = SharedMemoryDescriptor.for_operand(
-        ins.descriptor, operand, cta_group=ins.cta_group,
+        ins.descriptor,
+        operand,
+        cta_group=ins.cta_group,
         swizzle_bytes=0 if swizzle == "NONE" else _number("swizzle", swizzle),
         start_address=_number("start", build.get("start", "0")),
         order=build.get("order", "rows"),
-    )  # fmt: skip
+    )
     made = describe_shared(int(placed.descriptor.encode()), ins, operand, memory, target)
     return Answer(list(made.lines()), made.data, made.code)
 

@@ -146,9 +146,14 @@ class StoredTile:
         if self.rows is None or self.k is None:
             raise OperandError(f"the size of the stored tile is missing: rows= and k=; got {self}")
         return Descriptor.for_tile(
-            self.rows, self.k, fmt, major=self.major, swizzle_bytes=self.swizzle_bytes,
-            start_address=self.start_address, order=self.order,
-        )  # fmt: skip
+            self.rows,
+            self.k,
+            fmt,
+            major=self.major,
+            swizzle_bytes=self.swizzle_bytes,
+            start_address=self.start_address,
+            order=self.order,
+        )
 
     def store(
         self, matrix: Any, fmt: Format | str | None = None, shared: Array | None = None
@@ -174,8 +179,9 @@ class StoredTile:
             fmt = next((x for x in IN_MEMORY if array_type(FORMATS[x]) == array.dtype), None)
         name = one_of("the type of the elements (fmt=)", getattr(fmt, "name", fmt), IN_MEMORY)
         codes = as_codes("matrix", FORMATS[name], array)
-        size = tuple(y if x is None else x for x, y in zip((self.rows, self.k), codes.shape,
-                                                           strict=False))  # fmt: skip
+        size = tuple(
+            y if x is None else x for x, y in zip((self.rows, self.k), codes.shape, strict=False)
+        )
         if codes.ndim != 2 or codes.shape != size:
             raise OperandError(f"matrix is (rows, k) of {self}; got {array.dtype} {array.shape}")
         tile, bytes_ = replace(self, rows=size[0], k=size[1]).placed(name)

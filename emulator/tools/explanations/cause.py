@@ -47,9 +47,14 @@ class Dot:
             part = slice(start, start + self.k)
             pad = (0,) * (self.k - len(self.a[part]))
             x = reference.dot_one(
-                self.arithmetic, self.a[part] + pad, self.b[part] + pad,
-                self.scale_a, self.scale_b, x, own.append,
-            )  # fmt: skip
+                self.arithmetic,
+                self.a[part] + pad,
+                self.b[part] + pad,
+                self.scale_a,
+                self.scale_b,
+                x,
+                own.append,
+            )
             records.append(own)
         return x, records
 
@@ -127,8 +132,10 @@ def _terms_apart(p: Dot, q: Dot, mine: Stage, other: Stage) -> Iterator[str]:
         if u != v:
             is_x = i == len(first.terms) - 1
             where = "x" if is_x else f"{p.position} {mine.k[i * first.step.group]}"
-            cuts = [cut_text(term, record.unit, lost) or "nothing"
-                    for record, lost in ((first, u), (second, v))]  # fmt: skip
+            cuts = [
+                cut_text(term, record.unit, lost) or "nothing"
+                for record, lost in ((first, u), (second, v))
+            ]
             found.append(f"{where}: {p.name} cuts {cuts[0]}; {q.name} cuts {cuts[1]}")
     yield from found[:3]
     if len(found) > 3:

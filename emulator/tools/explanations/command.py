@@ -21,14 +21,19 @@ if TYPE_CHECKING:
 def _common_arguments(parser: ArgumentParser) -> None:
     """The operands, and where the answer goes."""
     add = parser.add_argument
-    add("--input", metavar="FILE.npz", help="matrices A, B, and C, scale_a, scale_b, nibbles: "
-        "values, or as unsigned integers element codes")  # fmt: skip
+    add(
+        "--input",
+        metavar="FILE.npz",
+        help="matrices A, B, and C, scale_a, scale_b, nibbles: "
+        "values, or as unsigned integers element codes",
+    )
     add("--a", metavar="NUMBERS", help='row of A: "1.5,0x3c00,nan", the rest 0')
     add("--b", metavar="NUMBERS", help="column of B")
     add("--c", metavar="NUMBER", help="element of C (default 0)")
     add("--seed", type=int, help="of generated operands, the default (0)")
-    add("--inputs", metavar="KIND",
-        help="of generated operands: wide (default), normal, edges, any")  # fmt: skip
+    add(
+        "--inputs", metavar="KIND", help="of generated operands: wide (default), normal, edges, any"
+    )
     add("--html", action="store_true", help="a page instead of text")
     add("-o", "--output", metavar="FILE", help="write there; .html: a page")
 
@@ -51,8 +56,12 @@ def explain_arguments(parser: ArgumentParser) -> None:
     add("--row", type=int, default=0, help="of D (default 0)")
     add("--col", type=int, default=0, help="of D (default 0)")
     _common_arguments(parser)
-    add("--registers", metavar="FILE.npz", help="lane registers by the names that `execute` gives "
-        "its operands and options: a, b, c, e, selector, descriptor_b, shared, ...")  # fmt: skip
+    add(
+        "--registers",
+        metavar="FILE.npz",
+        help="lane registers by the names that `execute` gives "
+        "its operands and options: a, b, c, e, selector, descriptor_b, shared, ...",
+    )
     add("--computation", type=int, default=0, help="of m8n8k4.f16, 0 to 3")
     add("--batch", default="", metavar="INDEX", help="which of a batch: 0 or 0,2")
 

@@ -280,8 +280,10 @@ def _dot(result: _Result, given: _Operands, row: int, col: int) -> Dot:
     a = line(whole_a, arithmetic.a, np.s_[row, :])
     b = line(whole_b, arithmetic.b, np.s_[:, col])
     if isinstance(ins, MatrixInstruction) and any(ins.negated):
-        masks = [fmt.sign_mask if on else 0 for fmt, on in
-                 zip((arithmetic.a, arithmetic.b), ins.negated, strict=True)]  # fmt: skip
+        masks = [
+            fmt.sign_mask if on else 0
+            for fmt, on in zip((arithmetic.a, arithmetic.b), ins.negated, strict=True)
+        ]
         a, b = (tuple(x ^ mask for x in y) for y, mask in zip((a, b), masks, strict=True))
     c = 0 if whole_c is None else line(whole_c, arithmetic.c, np.s_[row, [col]])[0]
     return Dot(result.name, arithmetic, a, b, c, ins.k)

@@ -168,8 +168,10 @@ def _operands(feed: Feed) -> list[Block]:
     if feed.metadata:
         per_chunk = len(feed.k) // len(feed.metadata)
         picked = [feed.k[i : i + per_chunk] for i in range(0, len(feed.k), per_chunk)]
-        rows = [[str(i), x.place, f"{x.code.code:04b}", " ".join(map(str, picked[i]))]
-                for i, x in enumerate(feed.metadata)]  # fmt: skip
+        rows = [
+            [str(i), x.place, f"{x.code.code:04b}", " ".join(map(str, picked[i]))]
+            for i, x in enumerate(feed.metadata)
+        ]
         blocks.append(Table(["chunk", "metadata in", "nibble", "picks k"], rows))
     if feed.scale_a:
         per, rows = len(feed.k) // len(feed.scale_a), []

@@ -341,12 +341,22 @@ def _feed(ins: Multiplication, given: _Matrices, asked: Asked) -> Feed:
     )
     assert code == d, f"the trace of {ins} on {target.name} ends in {code:#x}, D holds {d:#x}"
     return Feed(
-        ins, target, arithmetic, row, col, labels,
+        ins,
+        target,
+        arithmetic,
+        row,
+        col,
+        labels,
         tuple(element("a", arithmetic.a, x, row, i) for i, x in enumerate(a)),
         tuple(element("b", arithmetic.b, x, k, col) for k, x in zip(ks, met, strict=True)),
-        element("c", arithmetic.c, c, row, col), element("d", arithmetic.d, d, row, col),
-        scales[0], scales[1], nibbles, tuple(given.notes), tuple(records),
-    )  # fmt: skip
+        element("c", arithmetic.c, c, row, col),
+        element("d", arithmetic.d, d, row, col),
+        scales[0],
+        scales[1],
+        nibbles,
+        tuple(given.notes),
+        tuple(records),
+    )
 
 
 def _selected(

@@ -48,8 +48,9 @@ def heat_map(heights: Array, title: str) -> str:
     ]
     for (low, high), shade in shades.items():
         where = np.argwhere((shown >= low) & (shown <= high)).tolist()
-        path = "".join(f"M{_LEFT + c * cell} {top + r * cell}h{cell}v{cell}h-{cell}z"
-                       for r, c in where)  # fmt: skip
+        path = "".join(
+            f"M{_LEFT + c * cell} {top + r * cell}h{cell}v{cell}h-{cell}z" for r, c in where
+        )
         parts.append(f'<path fill="#{shade}" d="{path}"/>' if path else "")
     parts += [_numbers(rows, columns, cell, step), _legend(shades, top + rows * cell + 18)]
     return "".join([*parts, "</svg>"])
@@ -82,12 +83,14 @@ def _numbers(rows: int, columns: int, cell: int, step: int) -> str:
     top = _ABOVE + FONT
     across = "".join(
         f'<text x="{_LEFT + (i + 0.5) * cell:g}" y="{top - 4}" text-anchor="middle">{i * step}'
-        "</text>" for i in range(0, columns, every)
-    )  # fmt: skip
+        "</text>"
+        for i in range(0, columns, every)
+    )
     down = "".join(
         f'<text x="{_LEFT - 5}" y="{top + (i + 0.5) * cell + 3:g}" text-anchor="end">{i * step}'
-        "</text>" for i in range(0, rows, every)
-    )  # fmt: skip
+        "</text>"
+        for i in range(0, rows, every)
+    )
     return f'<g fill="#555" font-size="{SMALL}">{across}{down}</g>'
 
 

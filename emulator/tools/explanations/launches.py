@@ -228,9 +228,11 @@ def _launches(
 
 
 def _are_two(given: Any) -> bool:
-    return isinstance(given, (list, tuple)) and len(given) == 2 and all(
-        isinstance(x, str) for x in given
-    )  # fmt: skip
+    return (
+        isinstance(given, (list, tuple))
+        and len(given) == 2
+        and all(isinstance(x, str) for x in given)
+    )
 
 
 def _parting(pair: _Pair, number: int | None) -> Parting | None:
@@ -265,7 +267,12 @@ def _told(pair: _Pair, first: Result, second: Result) -> Parting | None:
         }
         values = tuple(shown(x.after[i], value.type, lane) for x in (first, second))
         return Parting(
-            pair.place_of(first.statement), block, thread, operands, value.name,
-            (values[0], values[1]), pair.reason(first.statement),
-        )  # fmt: skip
+            pair.place_of(first.statement),
+            block,
+            thread,
+            operands,
+            value.name,
+            (values[0], values[1]),
+            pair.reason(first.statement),
+        )
     return None

@@ -51,10 +51,14 @@ def step_sections(feed: Feed) -> list[Section]:
 def step_data(feed: Feed) -> list[dict[str, Any]]:
     """The same for JSON."""
     return [
-        {"step": type(step).__name__, "fields": asdict(step), "words": words,
-         "records": [_record_data(x, i, feed) for i, x in enumerate(records)]}
+        {
+            "step": type(step).__name__,
+            "fields": asdict(step),
+            "words": words,
+            "records": [_record_data(x, i, feed) for i, x in enumerate(records)],
+        }
         for words, step, records in _by_step(feed)
-    ]  # fmt: skip
+    ]
 
 
 def _blocks(records: Sequence[Record], feed: Feed) -> Iterator[Block]:
@@ -174,8 +178,10 @@ def _aligned(
     record: Summed, top: int, name: str, positions: list[list[int]], feed: Feed
 ) -> Iterator[Block]:
     unit, step = record.unit, record.step
-    labels = [f"k {feed.k[block[0]]}" + (f"-{feed.k[block[-1]]}" if block[1:] else "")
-              for block in positions]  # fmt: skip
+    labels = [
+        f"k {feed.k[block[0]]}" + (f"-{feed.k[block[-1]]}" if block[1:] else "")
+        for block in positions
+    ]
     parts = zip([*labels, "x"], record.terms, losses(record), strict=True)
     live = [x for x in parts if x[1].significand]
     highest = max(term.exponent for _, term, _ in live)
@@ -193,10 +199,15 @@ def _aligned(
     point = max(len(x.split(".")[0]) for x in texts)
     bits = [" " * (point - len(x.split(".")[0])) + x for x in texts]
     rows = [
-        [label, number_text(term_value(term), most=most), str(term.exponent), text,
-         cut_text(term, unit, lost)]
+        [
+            label,
+            number_text(term_value(term), most=most),
+            str(term.exponent),
+            text,
+            cut_text(term, unit, lost),
+        ]
         for (label, term, lost), text in zip(live, bits, strict=False)
-    ]  # fmt: skip
+    ]
     rows.append(["sum", number_text(total, most=most), "", bits[-1], ""])
     yield Table(["term", "value", "exp", f"aligned, times 2^{top}", "cut off"], rows)
     dead = [i for i, term in enumerate(record.terms) if not term.significand]
@@ -246,11 +257,17 @@ def _pass_data(record: Summed, number: int, feed: Feed) -> dict[str, Any]:
         return out
     parts = zip([*ks, "x"], record.terms, record.cut, losses(record), strict=True)
     out["terms"] = [
-        {"k": k, "exponent": term.exponent if term.significand else None,
-         "significand": term.significand, "fraction_bits": term.fraction_bits,
-         "value": number_data(term_value(term)), "kept": cut, "dropped": number_data(lost)}
+        {
+            "k": k,
+            "exponent": term.exponent if term.significand else None,
+            "significand": term.significand,
+            "fraction_bits": term.fraction_bits,
+            "value": number_data(term_value(term)),
+            "kept": cut,
+            "dropped": number_data(lost),
+        }
         for k, term, cut, lost in parts
-    ]  # fmt: skip
+    ]
     total = sum(record.cut) * power_of_two(record.unit)
     return out | {"unit": record.unit, "sum": number_data(total)}
 
@@ -265,8 +282,9 @@ def _operations(records: Sequence[Operated], feed: Feed) -> Iterator[Block]:
     fmt = first.fmt
     rows = []
     # A fused multiply-add of two zeros that leaves x as it is adds nothing.
-    idle = [x.name == "fma" and x.operands[:2] == (0, 0) and x.result == x.operands[2]
-            for x in records]  # fmt: skip
+    idle = [
+        x.name == "fma" and x.operands[:2] == (0, 0) and x.result == x.operands[2] for x in records
+    ]
     for i, run in without_zeros([not x for x in idle]):
         x = records[i]
         k = "" if x.k is None else str(feed.k[x.k])
@@ -275,10 +293,17 @@ def _operations(records: Sequence[Operated], feed: Feed) -> Iterator[Block]:
             rows.append([k, "zero", *[""] * 5])
             continue
         exact, result = _exact(x), ShownCode(fmt, x.result)
-        rows.append([
-            k, _operation_name(x), "" if exact is None else number_text(exact), result.hex,
-            result.text(), _off(exact, result), _operation_note(x),
-        ])  # fmt: skip
+        rows.append(
+            [
+                k,
+                _operation_name(x),
+                "" if exact is None else number_text(exact),
+                result.hex,
+                result.text(),
+                _off(exact, result),
+                _operation_note(x),
+            ]
+        )
     header = ["k", "operation", "exact", "rounded", f"in {fmt.name}", "error", "why"]
     used = [i for i in range(len(header)) if 1 <= i < 5 or any(row[i] for row in rows)]
     codes = [ShownCode(fmt, code).typed() for code in first.operands]

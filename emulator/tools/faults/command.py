@@ -30,13 +30,17 @@ def fault_arguments(parser: ArgumentParser) -> None:
     add = parser.add_argument
     add("opcode")
     add("--target", required=True, help="sm_80, H100, ...")
-    add("--input", required=True, metavar="IN.npz",
+    add(
+        "--input",
+        required=True,
+        metavar="IN.npz",
         help="A, B, C: the matrices that are meant (C may be left out: zeros; bf16, fp8, fp4 as "
         "codes); D: what came out, a matrix or registers (lanes, registers); and what the kernel "
         "passed, as far as it is known: a, b, c (registers), e, selector, scale_a, scale_b, "
         "byte_id_a, ..., shared, descriptor_a, descriptor_b, addresses_a, addresses_b (of "
         "ldmatrix), trans_a, scale_d, ...; or, instead of "
-        "D, `expected`: the D that a, b, c should give")  # fmt: skip
+        "D, `expected`: the D that a, b, c should give",
+    )
     add("--idesc", metavar="WORD", help=f"{IDESC}; A, B, C, D and scales are matrices then")
     add("--pairs", action="store_true", help="try two mistakes at once, too")
     add("--limit", type=int, default=5, help="most faults to list (default 5)")
@@ -58,8 +62,9 @@ def fault_command(
     of_matrices = is_tensor_product(opcode)
     ins: Instruction = (
         as_matrix_instruction(opcode, instruction_word(idesc))
-        if of_matrices or idesc is not None else Instruction.parse(opcode)
-    )  # fmt: skip
+        if of_matrices or idesc is not None
+        else Instruction.parse(opcode)
+    )
     arguments: dict[str, Any] = {}
 
     def check_name(name: str) -> None:

@@ -137,9 +137,14 @@ MISTAKES: tuple[Mistake, ...] = (
 
 @overload
 def find_faults(
-    ins: Instruction | str, a: Any = ..., b: Any = ..., c: Any = ..., *, target: str | Target,
+    ins: Instruction | str,
+    a: Any = ...,
+    b: Any = ...,
+    c: Any = ...,
+    *,
+    target: str | Target,
     **given: Any,
-) -> FaultReport: ...  # fmt: skip
+) -> FaultReport: ...
 @overload
 def find_faults(
     ins: Kernel, a: Any = ..., b: Any = ..., *, expected: Any, limit: int = ..., **launch: Any
@@ -218,8 +223,13 @@ def find_faults(
             settle(ins, idesc), find_target(target), named, d, whole("limit=", limit, 1)
         )
     ins = as_instruction(ins)
-    given = Given(ins, find_target(target), {"a": a, "b": b, "c": c, "scale_a": scale_a,
-                                             "scale_b": scale_b}, passed, boxes)  # fmt: skip
+    given = Given(
+        ins,
+        find_target(target),
+        {"a": a, "b": b, "c": c, "scale_a": scale_a, "scale_b": scale_b},
+        passed,
+        boxes,
+    )
     limit = whole("limit=", limit, 1)
     if d is not None and expected is not None:
         raise OperandError(

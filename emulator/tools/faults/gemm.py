@@ -129,8 +129,9 @@ class Gemm:
 
     def recorded(self, products: Sequence[Product]) -> RecordedKernel:
         first = products[0]
-        words = {name: np.stack([x.words[name] for x in products])
-                 for name in first.words if name != "c"}  # fmt: skip
+        words = {
+            name: np.stack([x.words[name] for x in products]) for name in first.words if name != "c"
+        }
         words["c"] = first.words["c"]
         if first.ins.is_wgmma:
             words["shared"] = first.shared
@@ -164,8 +165,9 @@ class Gemm:
         tile.column = other[1] if tile.column is None else tile.column
         if tile.row is None or tile.column is None:
             return
-        tile.along = self._along([x and x[1] for x in tile.found["a"]],
-                                 [x and x[0] for x in tile.found["b"]])  # fmt: skip
+        tile.along = self._along(
+            [x and x[1] for x in tile.found["a"]], [x and x[0] for x in tile.found["b"]]
+        )
         result = self.result(tile)
         rows, cols = tile.row + np.arange(self.ins.m), tile.column + np.arange(self.ins.n)
         for name in "ab":
@@ -194,8 +196,12 @@ class Gemm:
                 usual = [int(x) for x in one if x is not None]
                 break
         else:
-            votes = [k - i * self.ins.k for one in (by_a, by_b)
-                     for i, k in enumerate(one) if k is not None]  # fmt: skip
+            votes = [
+                k - i * self.ins.k
+                for one in (by_a, by_b)
+                for i, k in enumerate(one)
+                if k is not None
+            ]
             start = _usual([x for x in votes if x >= 0], 0) or 0
             last = self.a.shape[1] - len(by_a) * self.ins.k
             usual = [x + min(start, max(0, last)) for x in usual]
@@ -287,17 +293,32 @@ class Gemm:
         places = self._places(tile, stores)
         known = int((places >= 0).sum())
         if known >= _FEW and (text := self._strides(tile, places) or self._formula(tile, places)):
-            return Fault("store of D", "d", f"C: {text}", "Every matrix instruction computes its "
+            return Fault(
+                "store of D",
+                "d",
+                f"C: {text}",
+                "Every matrix instruction computes its "
                 "tile from the right operands; the addresses of the stores are not those of the "
-                "tile in C.", known, known, known, known)  # fmt: skip
+                "tile in C.",
+                known,
+                known,
+                known,
+                known,
+            )
         row, col, ins = tile.row or 0, tile.column or 0, self.ins
         stored = self.meant.stored[row : row + ins.m, col : col + ins.n]
         if stored.shape != (ins.m, ins.n) or stored.dtype != array_type(FORMATS[ins.d_type]):
             return None
         ks = np.concatenate([np.arange(ins.k) + k for k in tile.along])
         c = ins.fragment("c").gather(tile.products[0].words["c"])
-        return search(ins, self.a[row : row + ins.m][:, ks], self.b[ks, col : col + ins.n], c,
-                      target=self.target, d=stored)  # fmt: skip
+        return search(
+            ins,
+            self.a[row : row + ins.m][:, ks],
+            self.b[ks, col : col + ins.n],
+            c,
+            target=self.target,
+            d=stored,
+        )
 
     def _places(self, tile: Tile, stores: Stores) -> Places:
         """Which element of C each thread has stored its part of the tile to ``(lanes, elements)``;
@@ -338,8 +359,11 @@ class Gemm:
         if off := start - (tile.row or 0) * by_row - (tile.column or 0) * by_column:
             there = divmod(start, width)
             own = f"the tile from row {tile.row}, column {tile.column} on"
-            texts.append(f"{own} starts {off:+} elements off" if texts else
-                         f"{own} is stored from row {there[0]}, column {there[1]} on")  # fmt: skip
+            texts.append(
+                f"{own} starts {off:+} elements off"
+                if texts
+                else f"{own} is stored from row {there[0]}, column {there[1]} on"
+            )
         return "; ".join(texts)
 
     def _formula(self, tile: Tile, places: Places) -> str:

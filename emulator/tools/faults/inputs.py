@@ -247,8 +247,11 @@ class Given:
 
     def _made(self, right: RecordedKernel) -> list[str]:
         """Operands in shared memory of which the user gave no descriptor."""
-        return [x for x in "ab" if f"descriptor_{x}" in right.words.keys() - self.words.keys()
-                and x not in self.words]  # fmt: skip
+        return [
+            x
+            for x in "ab"
+            if f"descriptor_{x}" in right.words.keys() - self.words.keys() and x not in self.words
+        ]
 
     def _compressed(self, codes: dict[str, Array], words: dict[str, Array]) -> dict[str, Array]:
         """A full A to stored elements and metadata; the user's own where they mean the same."""

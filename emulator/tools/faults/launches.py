@@ -84,15 +84,20 @@ class LaunchFaults(Report):
         yield self.title
         yield (
             f"C: {self.wrong:,} of {self.total:,} elements differ from expected= by more than "
-            "rounding" if self.wrong else f"C: right, {self.total:,} elements but for rounding"
-        )  # fmt: skip
+            "rounding"
+            if self.wrong
+            else f"C: right, {self.total:,} elements but for rounding"
+        )
         yield ", ".join(f"{count:,} {what}" for what, count in self.tiles.items())
         for i, x in enumerate(self.faults, 1):
             repair = "repaired by: " if x.fault.direction == "repair" else ""
             yield ""
             yield f"{i}. {repair}{x.detail}"
-            much = "every bit" if x.exact else (
-                f"{x.fault.explained} of {x.fault.wrong} wrong elements")  # fmt: skip
+            much = (
+                "every bit"
+                if x.exact
+                else (f"{x.fault.explained} of {x.fault.wrong} wrong elements")
+            )
             yield f"   {x.fault.mistake}: explains {much} of this tile"
             yield f"   in {x.tiles:,} tile{'s' * (x.tiles > 1)}, as in {x.tile}"
             yield f"   {x.line}: {x.statement}"
@@ -170,16 +175,24 @@ class _Launch:
         if wrong and not found:
             self.notes.append(
                 "every operand and every store of the tiles is right: C is changed elsewhere, or "
-                "what is expected= is not the product of A and B" if not lost else
-                "the tiles whose place is known do not tell why"
-            )  # fmt: skip
+                "what is expected= is not the product of A and B"
+                if not lost
+                else "the tiles whose place is known do not tell why"
+            )
         return LaunchFaults(
-            self.kernel.name, str(self.kernel.module.target), tuple(found[:limit]), wrong,
-            self.meant.wrong.size, {
-                "tiles of C": len(self.tiles), "with a wrong A": len(wrong_a),
-                "with a wrong B": len(wrong_b), "not stored where they belong": len(not_stored),
-            }, tuple(dict.fromkeys(self.notes)),
-        )  # fmt: skip
+            self.kernel.name,
+            str(self.kernel.module.target),
+            tuple(found[:limit]),
+            wrong,
+            self.meant.wrong.size,
+            {
+                "tiles of C": len(self.tiles),
+                "with a wrong A": len(wrong_a),
+                "with a wrong B": len(wrong_b),
+                "not stored where they belong": len(not_stored),
+            },
+            tuple(dict.fromkeys(self.notes)),
+        )
 
     def _operands(self, name: str, tiles: list[Tile]) -> Iterator[LaunchFault]:
         best: FaultReport | None = None
@@ -196,8 +209,9 @@ class _Launch:
                 yield self._fault(fault, tile, len(tiles), pc)
             return
         if best is not None:
-            self.notes.append(f"{name.upper()} is wrong in {tiles[0]}, and no usual mistake "
-                              "explains how")  # fmt: skip
+            self.notes.append(
+                f"{name.upper()} is wrong in {tiles[0]}, and no usual mistake explains how"
+            )
             self.notes += best.notes
 
     def _shortened(self) -> Iterator[LaunchFault]:
@@ -205,10 +219,16 @@ class _Launch:
             done, steps = len(tile.along), -(-self.meant.a.shape[1] // tile.ins.k)
             missing = sorted({i * tile.ins.k for i in range(steps)} - set(tile.along))
             fault = Fault(
-                "loop over k", "", f"{done} of {steps} steps along k are made: columns "
+                "loop over k",
+                "",
+                f"{done} of {steps} steps along k are made: columns "
                 f"{missing[0]}-{missing[0] + tile.ins.k - 1} of A are the first left out",
-                "The loop over K ends early, or begins late.", 1, 1, 1, 1,
-            )  # fmt: skip
+                "The loop over K ends early, or begins late.",
+                1,
+                1,
+                1,
+                1,
+            )
             yield self._fault(fault, tile, len(self.short), tile.products[-1].pc)
 
     def _stores(self, tiles: list[Tile]) -> Iterator[LaunchFault]:
@@ -258,7 +278,9 @@ def find_launch_faults(
     placed = {x.name: x.address for x in prepared.arena}
     start = placed[meant.name]
     end = start + meant.stored.nbytes
-    stores = {who: [(at - start, data) for at, data in each if start <= at < end]
-              for who, each in recorder.stores.items()}  # fmt: skip
+    stores = {
+        who: [(at - start, data) for at, data in each if start <= at < end]
+        for who, each in recorder.stores.items()
+    }
     recorder.transfers.arrays = {placed[x]: y for x, y in arrays.items() if x in placed}
     return _Launch(kernel, meant, recorder, stores, search).report(limit)

@@ -113,11 +113,15 @@ def _kind(fmt: Format, given: Array, expected: Array) -> str:
         (several and (g == g[0]).all(), f"is {_shown(fmt, given[0])}"),
         ((g == -e).all(), "has the other sign"),
         (several and not fmt.is_float and most <= 1, "is off by 1"),
-        (fmt.is_float and finite and most <= _ULPS,
-         f"is {'1 ulp' if most == 1 else f'at most {most} ulps'} off"),
-        (several and np.array_equal(np.sort(given), np.sort(expected)),
-         "is a right one of another place"),
-    ):  # fmt: skip
+        (
+            fmt.is_float and finite and most <= _ULPS,
+            f"is {'1 ulp' if most == 1 else f'at most {most} ulps'} off",
+        ),
+        (
+            several and np.array_equal(np.sort(given), np.sort(expected)),
+            "is a right one of another place",
+        ),
+    ):
         if holds:
             return text
     return _ratio(g, e) if finite and several else ""

@@ -131,8 +131,9 @@ def wrong_index(kernel: RecordedKernel) -> Iterator[Variant]:
         rows, cols = codes.shape
         for text, lanes, elements in formulas(fragment):
             # Maybe outside of the matrix; where (steps, lanes, elements) lie in it.
-            row, col = (digits(lanes, axis)[:, None] + digits(elements, axis)
-                        for axis in (ROW, COL))  # fmt: skip
+            row, col = (
+                digits(lanes, axis)[:, None] + digits(elements, axis) for axis in (ROW, COL)
+            )
             row = row + steps * (fragment.shape[0] if name == "b" else 0)
             col = col + steps * (0 if name == "b" else fragment.shape[1])
             yield _read(kernel, name, codes, row * cols + col, text)

@@ -91,8 +91,12 @@ def find_meant(
 
 def _factors(want: Array, arrays: Mapping[str, Array], c: str) -> tuple[Array, Array]:
     """The two arrays whose product, maybe of one transposed, is `want` but for a factor."""
-    ways = [x for name, array in arrays.items() if name != c and array.ndim == 2
-            for x in (array, array.T)]  # fmt: skip
+    ways = [
+        x
+        for name, array in arrays.items()
+        if name != c and array.ndim == 2
+        for x in (array, array.T)
+    ]
     best, found, goal = _ALIKE, None, _numbers(want)
     for a in ways:
         for b in ways:

@@ -166,11 +166,21 @@ class Recorder:
             if found := self._rows(first, indexes, words[name], ins, name):
                 rows[name] = found
                 loads[name] = self._loaded[_warp(first)][indexes[0]].pc
-        self.products.append(Product(
-            statement.pc, first.block.index, first.warp.number, ins, words, options,
-            multiply.run(call), shared, len(self.transfers.of_block.get(first.block.index, ())),
-            rows, loads,
-        ))  # fmt: skip
+        self.products.append(
+            Product(
+                statement.pc,
+                first.block.index,
+                first.warp.number,
+                ins,
+                words,
+                options,
+                multiply.run(call),
+                shared,
+                len(self.transfers.of_block.get(first.block.index, ())),
+                rows,
+                loads,
+            )
+        )
 
     def _rows(
         self,

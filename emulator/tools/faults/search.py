@@ -50,10 +50,11 @@ def search(
     right = given.right()
     passed = given.passed(right)
     both = [
-        name for name in ("a", "b", "c", "e", "scale_a", "scale_b")
+        name
+        for name in ("a", "b", "c", "e", "scale_a", "scale_b")
         if (name in given.words or f"descriptor_{name}" in given.words)
         and ("a" if name == "e" else name) in given.codes
-    ]  # fmt: skip
+    ]
     if observed is None and not both:
         raise OperandError(
             "nothing to compare: give D (what came out), or the D that is expected, or registers "
@@ -85,10 +86,20 @@ class _Search:
     def report(self) -> FaultReport:
         faults = sorted(self.faults, key=lambda x: (not x.exact, x.exact or -x.explained))
         return FaultReport(
-            str(self.given.ins), str(self.given.target), tuple(faults), tuple(self.compared),
-            self.wrong, self.total, self.tried, self.invisible, self.untold, tuple(self.notes),
-            len(self.kinds), self.operands, tuple(self.where) if self._shows_where() else (),
-        )  # fmt: skip
+            str(self.given.ins),
+            str(self.given.target),
+            tuple(faults),
+            tuple(self.compared),
+            self.wrong,
+            self.total,
+            self.tried,
+            self.invisible,
+            self.untold,
+            tuple(self.notes),
+            len(self.kinds),
+            self.operands,
+            tuple(self.where) if self._shows_where() else (),
+        )
 
     def _explained(self) -> bool:
         return any(x.exact for x in self.faults)
@@ -376,9 +387,17 @@ def _fault(one: Try, equal: Array, wrong: Array, direction: Direction) -> Fault:
     """A mistake after which the elements `equal` are as observed."""
     name, operand, detail = one.key
     return Fault(
-        name, operand, detail, one.mistake.explain(operand), int(equal.sum()), equal.size,
-        int((equal & wrong).sum()), int(wrong.sum()), (), direction,
-    )  # fmt: skip
+        name,
+        operand,
+        detail,
+        one.mistake.explain(operand),
+        int(equal.sum()),
+        equal.size,
+        int((equal & wrong).sum()),
+        int(wrong.sum()),
+        (),
+        direction,
+    )
 
 
 def _merged(faults: list[Fault]) -> Fault:

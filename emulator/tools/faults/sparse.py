@@ -98,8 +98,9 @@ def misplaced_metadata(kernel: RecordedKernel) -> Iterator[Variant]:
     steps, rows, chunks = nibbles.shape
     lanes = np.arange(kernel.ins.lanes)
     for text, order in (
-        ("row by row", nibbles), ("column by column", np.swapaxes(nibbles, -1, -2))
-    ):  # fmt: skip
+        ("row by row", nibbles),
+        ("column by column", np.swapaxes(nibbles, -1, -2)),
+    ):
         flat = np.ascontiguousarray(order).reshape(steps, rows * chunks // 8, 8)
         words = np.bitwise_or.reduce(flat << np.arange(0, 32, 4, dtype=np.uint32), -1)
         text = f"e: word i of the metadata, {text}, in lane i"

@@ -153,8 +153,11 @@ def _factors(right: NDArray[np.float64], seen: NDArray[np.float64]) -> Iterator[
     simple = [float(whole), *([1 / part, np.float32(1 / part)] if part else [])]
     if (square := round(1 / ratio**2)) > 0:
         simple += [np.float32(1 / sqrt(square)).item() * (1 if ratio > 0 else -1)]
-    near = {f"{factor:.9g}": float(factor) for factor in (above, below, middle, *simple[::-1])
-            if abs(float(factor) / ratio - 1) < 1e-3}  # fmt: skip
+    near = {
+        f"{factor:.9g}": float(factor)
+        for factor in (above, below, middle, *simple[::-1])
+        if abs(float(factor) / ratio - 1) < 1e-3
+    }
     yield from (x for x in reversed(near.values()) if abs(x) != 1)
 
 

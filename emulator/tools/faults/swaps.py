@@ -89,5 +89,8 @@ def _pairs_of_lanes(kernel: RecordedKernel, name: str) -> list[tuple[int, int]]:
     lanes = np.flatnonzero((held & wrong).any(1))
     if len(lanes) > _MOST_LANES:
         return []
-    return [(int(i), int(j)) for i, j in combinations(lanes, 2)
-            if not (wrong & ~(held[i] | held[j])).any()]  # fmt: skip
+    return [
+        (int(i), int(j))
+        for i, j in combinations(lanes, 2)
+        if not (wrong & ~(held[i] | held[j])).any()
+    ]

@@ -197,10 +197,14 @@ class MeantProduct:
             )
         scaled = self.scale_a is not None
         return Operands(
-            0, words[0], words[1], enable=enable,
+            0,
+            words[0],
+            words[1],
+            enable=enable,
             metadata=_METADATA if self.nibbles is not None else None,
-            scale_a=_SCALE_A if scaled else None, scale_b=_SCALE_B if scaled else None,
-        )  # fmt: skip
+            scale_a=_SCALE_A if scaled else None,
+            scale_b=_SCALE_B if scaled else None,
+        )
 
     def _store_small(self, memories: list[TensorMemory], plan: KernelSteps, step: int) -> None:
         """Scales and metadata of one step."""
@@ -342,25 +346,32 @@ def _of_bits(right: KernelSteps, operand: str) -> Iterator[Way]:
     if kind.can_negate:
         flipped = not getattr(x, sign)
         yield Way(
-            "wrong sign", operand, f"{sign} is {flipped} in the instruction descriptor",
-            "Bits 13 and 14 of the instruction descriptor negate A and B.", changed(sign, flipped),
-        )  # fmt: skip
+            "wrong sign",
+            operand,
+            f"{sign} is {flipped} in the instruction descriptor",
+            "Bits 13 and 14 of the instruction descriptor negate A and B.",
+            changed(sign, flipped),
+        )
     if kind.transposable:
         flipped = not getattr(x, major)
         yield Way(
-            "wrong major", operand, f"{major} is {flipped} in the instruction descriptor",
+            "wrong major",
+            operand,
+            f"{major} is {flipped} in the instruction descriptor",
             "Bits 15 and 16 of the instruction descriptor: 1 is MN-major.",
             changed(major, flipped),
-        )  # fmt: skip
+        )
     own = getattr(x, operand)
     for other in kind.types:
         same = FORMATS[other].bits == FORMATS[own].bits and other != own
         if same and not (x.d == "f16" and other == "bf16"):
             yield Way(
-                "wrong type", operand, f"the instruction descriptor says {other}",
+                "wrong type",
+                operand,
+                f"the instruction descriptor says {other}",
                 "Bits 9:7 and 12:10 of the instruction descriptor are the types of A and B.",
                 changed(operand, other),
-            )  # fmt: skip
+            )
 
 
 def _of_descriptor(right: KernelSteps, i: int, operand: str) -> Iterator[Way]:
@@ -368,37 +379,64 @@ def _of_descriptor(right: KernelSteps, i: int, operand: str) -> Iterator[Way]:
         if width != right.read[i]:
             read = tuple(width if j == i else old for j, old in enumerate(right.read))
             yield Way(
-                "wrong swizzle", operand, f"the tile is stored with {right.stored[i]} bytes of "
+                "wrong swizzle",
+                operand,
+                f"the tile is stored with {right.stored[i]} bytes of "
                 f"swizzle and read with {width or 'none'}",
                 "Bits 63:61 of a tcgen05 descriptor: 2 = 128B, 4 = 64B, 6 = 32B, 1 = 128B with "
                 "32-byte atoms; wgmma has other codes in bits 63:62.",
                 replace(right, read=read),  # type: ignore[arg-type]
-            )  # fmt: skip
-    yield Way("LBO and SBO exchanged", operand, "the two offsets stand in each other's place",
-              "K-major: SBO leads to the next 8 rows. MN-major: SBO is the next 16 bytes of rows "
-              "without a swizzle, the next 8 columns with one.",
-              replace(right, exchanged=operand))  # fmt: skip
+            )
+    yield Way(
+        "LBO and SBO exchanged",
+        operand,
+        "the two offsets stand in each other's place",
+        "K-major: SBO leads to the next 8 rows. MN-major: SBO is the next 16 bytes of rows "
+        "without a swizzle, the next 8 columns with one.",
+        replace(right, exchanged=operand),
+    )
     for offset in (16, 32, 64, 128, block_bytes(128)):
-        off = tuple(offset if j == i else 0 for j in range(2))
-        yield Way("wrong start address", operand, f"the descriptor starts {offset} bytes further",
-                  "One step along k inside of a swizzled line is 32 bytes: + 2 in the field.",
-                  replace(right, off=off))  # type: ignore[arg-type]  # fmt: skip
+        off = (offset, 0) if i == 0 else (0, offset)
+        yield Way(
+            "wrong start address",
+            operand,
+            f"the descriptor starts {offset} bytes further",
+            "One step along k inside of a swizzled line is 32 bytes: + 2 in the field.",
+            replace(right, off=off),
+        )
 
 
 def _of_loop(problem: MeantProduct, right: KernelSteps) -> Iterator[Way]:
-    yield Way("accumulator", "c", "the first step does not read the old D (C counts as zero)",
-              "enable-input-d is false in the first step, or should be.",
-              replace(right, accumulates="without"))  # fmt: skip
+    yield Way(
+        "accumulator",
+        "c",
+        "the first step does not read the old D (C counts as zero)",
+        "enable-input-d is false in the first step, or should be.",
+        replace(right, accumulates="without"),
+    )
     if problem.scale_a is None and problem.nibbles is None:
-        yield Way("issued by a whole warp", "", "32 threads issue each instruction",
-                  "Every thread that reaches tcgen05.mma issues one: elect a thread.",
-                  replace(right, issues=_WARP))  # fmt: skip
+        yield Way(
+            "issued by a whole warp",
+            "",
+            "32 threads issue each instruction",
+            "Every thread that reaches tcgen05.mma issues one: elect a thread.",
+            replace(right, issues=_WARP),
+        )
     if problem.steps > 1:
-        yield Way("accumulator", "c", "every step starts from zero", "enable-input-d must be true "
-                  "from the second step on.", replace(right, accumulates="never"))  # fmt: skip
-        yield Way("loop over k", "", "the descriptors do not move along k",
-                  "Each step along k adds its bytes / 16 to the start field.",
-                  replace(right, advances=False))  # fmt: skip
+        yield Way(
+            "accumulator",
+            "c",
+            "every step starts from zero",
+            "enable-input-d must be true from the second step on.",
+            replace(right, accumulates="never"),
+        )
+        yield Way(
+            "loop over k",
+            "",
+            "the descriptors do not move along k",
+            "Each step along k adds its bytes / 16 to the start field.",
+            replace(right, advances=False),
+        )
 
 
 def _of_scales(problem: MeantProduct, right: KernelSteps) -> Iterator[Way]:
@@ -409,24 +447,29 @@ def _of_scales(problem: MeantProduct, right: KernelSteps) -> Iterator[Way]:
         for other in range(0, 4, 1 if x.kind == "mxf8f6f4" else 2):
             if other != getattr(x, f"{name}_id") and other + count <= 4:
                 yield Way(
-                    "wrong data id", name, f"{name}_id of the instruction descriptor is {other}",
+                    "wrong data id",
+                    name,
+                    f"{name}_id of the instruction descriptor is {other}",
                     "The id is the byte of the scale words that an instruction starts with: it "
                     "advances with every step along k.",
                     replace(right, instruction=x.replace(**{f"{name}_id": other})),
-                )  # fmt: skip
+                )
     if problem.scale_a.shape == problem.scale_b.shape:
         yield Way(
-            "scales exchanged", "scale_a", "those of A and of B stand in each other's place",
+            "scales exchanged",
+            "scale_a",
+            "those of A and of B stand in each other's place",
             "The operands are [scale-A], [scale-B], in this order.",
             replace(right, scales_exchanged=True),
-        )  # fmt: skip
+        )
     for quarters in (1, 2):
         yield Way(
-            "scales not in all quarters", "scale_a",
+            "scales not in all quarters",
+            "scale_a",
             f"{quarters} of the four quarters of the lanes hold the scales",
             "Scales are repeated in all four quarters: tcgen05.cp.32x128b.warpx4 does it.",
             replace(right, quarters=quarters),
-        )  # fmt: skip
+        )
 
 
 # --- the search -----------------------------------------------------------------------------------
@@ -461,17 +504,33 @@ def tensor_faults(
         # What a mistake leaves open should be wrong, too.
         open_ = wrong[~seen.known]
         if explained * 2 >= int(wrong.sum()) and (open_.mean() > 0.5 if open_.size else True):
-            faults.append(Fault(
-                way.mistake, way.operand, way.detail, way.explanation, int(equal.sum()),
-                observed.size, explained, int(wrong.sum()),
-            ))  # fmt: skip
+            faults.append(
+                Fault(
+                    way.mistake,
+                    way.operand,
+                    way.detail,
+                    way.explanation,
+                    int(equal.sum()),
+                    observed.size,
+                    explained,
+                    int(wrong.sum()),
+                )
+            )
     faults.sort(key=lambda x: (not x.exact, -x.explained))
     kinds = len({way.mistake for way in _ways(problem)})
     return FaultReport(
-        str(ins), str(target), tuple(faults[:limit]), ("D",), int(wrong.sum()), observed.size,
-        tried, invisible, kinds=kinds, where=_where(wrong, faults),
+        str(ins),
+        str(target),
+        tuple(faults[:limit]),
+        ("D",),
+        int(wrong.sum()),
+        observed.size,
+        tried,
+        invisible,
+        kinds=kinds,
+        where=_where(wrong, faults),
         notes=("A and B are taken to be in the canonical layout, with 128 bytes of swizzle",),
-    )  # fmt: skip
+    )
 
 
 def _problem(

@@ -59,8 +59,9 @@ def _combined(base: RecordedKernel, first: Try, second: Try) -> Try | None:
         return None
     kernel = replace(
         base.using(**words[0], **words[1]).setting(**options[0], **options[1]),
-        carries=x.kernel.carries and y.kernel.carries, reads=x.kernel.reads + y.kernel.reads,
-    )  # fmt: skip
+        carries=x.kernel.carries and y.kernel.carries,
+        reads=x.kernel.reads + y.kernel.reads,
+    )
     name = f"{first.mistake.name}, and {second.mistake.name}"
     text = " ".join(z.mistake.explain(z.variant.operand) for z in (first, second))
     mistake = first.mistake._replace(name=name, explanation=text, advice={})

@@ -141,8 +141,11 @@ def _right_steps(kernel: RecordedKernel, operand: str) -> Iterator[tuple[str, Ar
     """Raw start addresses of the steps along k, in tiles of all of k that begin as the first."""
     first, (tile, columns) = _first(kernel, operand), _whole_tile(kernel, operand)
     kind = "an MN-major" if tile.major == "mn" else "a K-major"
-    for order, text in (("", ""), ("rows", ", blocks of the next rows first"),
-                        ("columns", ", blocks of the next columns first")):  # fmt: skip
+    for order, text in (
+        ("", ""),
+        ("rows", ", blocks of the next rows first"),
+        ("columns", ", blocks of the next columns first"),
+    ):
         whole = first.with_blocks(tile, order) if order else first
         start = _start_of(first, whole.addresses(tile)[0, ::columns])
         if len(start) == kernel.steps:

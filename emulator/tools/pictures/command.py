@@ -31,8 +31,12 @@ def view_arguments(parser: ArgumentParser) -> None:
     add = parser.add_argument
     add("opcode")
     add("--operand", help="only this one: a, b, c, d, e, scale_a, p, ...")
-    add("--idesc", metavar="WORD", help="instruction descriptor of a tcgen05.mma: where its "
-        "matrices lie in tensor memory (d, a, e, scale_a, scale_b)")  # fmt: skip
+    add(
+        "--idesc",
+        metavar="WORD",
+        help="instruction descriptor of a tcgen05.mma: where its "
+        "matrices lie in tensor memory (d, a, e, scale_a, scale_b)",
+    )
     add("--target", help="tell what it does on this target only")
     add("--format", choices=("html", "svg"), help="default: by the file name, or html")
     add("-o", "--output", metavar="FILE", help="default: standard output")

@@ -100,16 +100,25 @@ _Shown = tuple[int, Panel, Size]
 
 
 def _panels(found: list[Section]) -> list[_Shown]:
-    return [(number, x, size) for number, section in enumerate(found)
-            for x, size in zip(section.panels, section.cell_sizes(), strict=True)]  # fmt: skip
+    return [
+        (number, x, size)
+        for number, section in enumerate(found)
+        for x, size in zip(section.panels, section.cell_sizes(), strict=True)
+    ]
 
 
 def _html(title: str, lanes: int, facts: list[str], found: list[Section]) -> str:
     panels = _panels(found)
     index = {id(x): i for i, (_, x, _) in enumerate(panels)}
     sizes = {id(x): size for _, x, size in panels}
-    fit = min(1, *(space / size for x in found
-                   for space, size in zip(_PAPER, _extent(x, sizes), strict=True)))  # fmt: skip
+    fit = min(
+        1,
+        *(
+            space / size
+            for x in found
+            for space, size in zip(_PAPER, _extent(x, sizes), strict=True)
+        ),
+    )
     body = "\n".join(
         [
             _header(escape(title), lanes, [x for _, x, _ in panels]),
@@ -216,11 +225,23 @@ def _data(lanes: int, panels: Sequence[_Shown]) -> dict[str, Any]:
     every = []
     for section, panel, (width, height) in panels:
         rows, cols = panel.grid.shape
-        every.append({
-            "name": panel.name, "also": panel.also, "area": panel.area, "section": section,
-            "group": panel.group, "several": panel.name in several, "rows": rows, "cols": cols,
-            "w": width, "h": height, "axes": panel.axes, "grain": panel.grain, **panel.data,
-        })  # fmt: skip
+        every.append(
+            {
+                "name": panel.name,
+                "also": panel.also,
+                "area": panel.area,
+                "section": section,
+                "group": panel.group,
+                "several": panel.name in several,
+                "rows": rows,
+                "cols": cols,
+                "w": width,
+                "h": height,
+                "axes": panel.axes,
+                "grain": panel.grain,
+                **panel.data,
+            }
+        )
     return {
         "lanes": lanes, "left": LEFT, "above": ABOVE, "help": _HELP,
         "also": _searches([x for _, x, _ in panels]), "panels": every,

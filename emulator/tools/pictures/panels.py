@@ -251,9 +251,13 @@ def _canonical(read: ReadTile, memory: SharedMemory) -> Descriptor:
         step = memory.start_address % LINE_OF_BANKS
         step = step if step + read.shape.line_bytes <= memory.swizzle_bytes else 0
     made = Descriptor.for_tile(
-        read.shape.rows, read.k, read.type, major=memory.major, swizzle_bytes=memory.swizzle_bytes,
+        read.shape.rows,
+        read.k,
+        read.type,
+        major=memory.major,
+        swizzle_bytes=memory.swizzle_bytes,
         start_address=memory.start_address - step,
-    )  # fmt: skip
+    )
     return made.descriptor.stepped(step)
 
 
@@ -263,11 +267,17 @@ def _rows(ins: Movement) -> list[Panel]:
     size = {"b16": 16, "b8": 8}.get(ins.form.type) or int(ins.source[1])
     assert cols * size <= ROW_BYTES * 8
     return [
-        Panel("p", "a" if "reads" in ins.effects else "d", ("", ""), "rows in memory",
-              row_grid("p", i, ins.form.rows, cols, size),
-              {"kind": "rows", "first": i * ins.form.rows, "bits": size}, i)
+        Panel(
+            "p",
+            "a" if "reads" in ins.effects else "d",
+            ("", ""),
+            "rows in memory",
+            row_grid("p", i, ins.form.rows, cols, size),
+            {"kind": "rows", "first": i * ins.form.rows, "bits": size},
+            i,
+        )
         for i in range(ins.count)
-    ]  # fmt: skip
+    ]
 
 
 def _encoded(places: Array) -> str:

@@ -24,9 +24,15 @@ class _Case:
     """Settings that a convolution shares with its gradients."""
 
     def __init__(
-        self, computer: Computer, x: Any, w: Any, stride: Any, padding: Any, dilation: Any,
+        self,
+        computer: Computer,
+        x: Any,
+        w: Any,
+        stride: Any,
+        padding: Any,
+        dilation: Any,
         groups: int,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.computer, self.axes = computer, x.ndim - 2
         last = torch.channels_last
         self.last = self.axes == 2 and any(
@@ -60,9 +66,18 @@ class _Case:
             size = (x if what == "input" else w)[2:4]
         way = self._choose(what, x, w)
         codes = convolve(
-            what, codes_of(one), codes_of(other), self.shape, size, way, self.rule,
-            self.computer.target, self.out, self.computer.engine, self.computer.recipe,
-        )  # fmt: skip
+            what,
+            codes_of(one),
+            codes_of(other),
+            self.shape,
+            size,
+            way,
+            self.rule,
+            self.computer.target,
+            self.out,
+            self.computer.engine,
+            self.computer.recipe,
+        )
         made = tensor_of(codes, self.out)
         if self.axes == 1:
             return made.squeeze(2)
@@ -85,10 +100,20 @@ class _Case:
         name = "convolution" if what == "output" else f"convolution, gradient of the {what}"
         layout = "nhwc" if self.last else "nchw"
         order = f"{way} of {ins or 'fused multiply-adds'}"
-        computer.note(UsedProduct(
-            name, f"{self.kind} {self.kind} {self.out}", 0, m, n, k, layout, order,
-            choice.evidence, choice.why,
-        ))  # fmt: skip
+        computer.note(
+            UsedProduct(
+                name,
+                f"{self.kind} {self.kind} {self.out}",
+                0,
+                m,
+                n,
+                k,
+                layout,
+                order,
+                choice.evidence,
+                choice.why,
+            )
+        )
         return way
 
 
@@ -110,9 +135,17 @@ def _is_covered(x: Any, transposed: bool) -> bool:
 
 
 def convolution(
-    computer: Computer, x: Any, w: Any, bias: Any, stride: Any, padding: Any, dilation: Any,
-    transposed: bool, output_padding: Any, groups: int,
-) -> Any:  # fmt: skip
+    computer: Computer,
+    x: Any,
+    w: Any,
+    bias: Any,
+    stride: Any,
+    padding: Any,
+    dilation: Any,
+    transposed: bool,
+    output_padding: Any,
+    groups: int,
+) -> Any:
     if not _is_covered(x, transposed):
         return None
     case = _Case(computer, x, w, stride, padding, dilation, groups)
@@ -122,9 +155,19 @@ def convolution(
 
 
 def convolution_backward(
-    computer: Computer, g: Any, x: Any, w: Any, bias_sizes: Any, stride: Any, padding: Any,
-    dilation: Any, transposed: bool, output_padding: Any, groups: int, output_mask: Any,
-) -> Any:  # fmt: skip
+    computer: Computer,
+    g: Any,
+    x: Any,
+    w: Any,
+    bias_sizes: Any,
+    stride: Any,
+    padding: Any,
+    dilation: Any,
+    transposed: bool,
+    output_padding: Any,
+    groups: int,
+    output_mask: Any,
+) -> Any:
     if not _is_covered(x, transposed):
         return None
     case = _Case(computer, x, w, stride, padding, dilation, groups)

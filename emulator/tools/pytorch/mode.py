@@ -92,9 +92,13 @@ class Products:
     """Computes matrix products as a chip's library does, and lists them."""
 
     def __init__(
-        self, chip: Chip, strict: bool, engine: Engine = "auto", recipe: Recipe | None = None,
+        self,
+        chip: Chip,
+        strict: bool,
+        engine: Engine = "auto",
+        recipe: Recipe | None = None,
         used: Used | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.used = Used(chip, recipe) if used is None else used
         self._computer = Computer(chip, engine, self._note, recipe)
         self._strict = strict
@@ -110,9 +114,8 @@ class Products:
             )
 
     def note_unknown(
-        self, name: str, tensors: list[Any], why: str, evidence: Evidence = "none",
-        *order: str,
-    ) -> None:  # fmt: skip
+        self, name: str, tensors: list[Any], why: str, evidence: Evidence = "none", *order: str
+    ) -> None:
         """Lists an operator that is no product; `order`: where the CPU does not compute it."""
         self._computer.note_unknown(name, tensors, why, evidence, *order)
 

@@ -49,9 +49,13 @@ class Computer:
         self.engine, self.note, self.recipe = engine, note, recipe
 
     def note_unknown(
-        self, name: str, tensors: list[Any], why: str, evidence: Evidence = "none",
+        self,
+        name: str,
+        tensors: list[Any],
+        why: str,
+        evidence: Evidence = "none",
         order: str = ON_CPU,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Lists an operation that is no product."""
         types = " ".join(dict.fromkeys(_name(x) for x in tensors))
         self.note(UsedProduct(name, types, 0, 0, 0, 0, "", order, evidence, why))
@@ -78,14 +82,28 @@ class Computer:
         rule, choice = found
         codes = codes_of(a), codes_of(b), _as(out, c)
         return multiply_add(
-            rule, *codes, self.target, choice.order, out, alpha=alpha, beta=beta,
-            engine=self.engine, recipe=self.recipe,
-        )  # fmt: skip
+            rule,
+            *codes,
+            self.target,
+            choice.order,
+            out,
+            alpha=alpha,
+            beta=beta,
+            engine=self.engine,
+            recipe=self.recipe,
+        )
 
     def _choose(
-        self, operation: str, a: Any, b: Any, out: str, variant: str = "", c: Any = None,
-        alpha: float = 1, beta: float = 1,
-    ) -> tuple[Rule, Choice] | None:  # fmt: skip
+        self,
+        operation: str,
+        a: Any,
+        b: Any,
+        out: str,
+        variant: str = "",
+        c: Any = None,
+        alpha: float = 1,
+        beta: float = 1,
+    ) -> tuple[Rule, Choice] | None:
         """The rule and the order of a product, which is listed."""
         kinds = FORMAT_NAMES.get(a.dtype, ""), FORMAT_NAMES.get(b.dtype, "")
         if kinds == ("f32", "f32"):
@@ -105,8 +123,13 @@ class Computer:
         has_bias = operation == "addmm" and c is not None and c.ndim == 1 and plain
         choice = choose_order(
             _sweep(kinds, variant, out, "linear" if has_bias else operation, c is not None),
-            layout, batch, m, n, k, usual_order(operation, out, has_bias=has_bias),
-        )  # fmt: skip
+            layout,
+            batch,
+            m,
+            n,
+            k,
+            usual_order(operation, out, has_bias=has_bias),
+        )
         if not plain:
             order = choice.order if beta == 1 else choice.order._replace(addend="sum")
             choice = choice._replace(order=order).at_most("rule", "recorded for alpha = beta = 1")
@@ -129,9 +152,15 @@ class Computer:
         return choice.at_most("modelled", OTHER_CHIP if alike else OTHER_GENERATION)
 
     def _tell(
-        self, operation: str, rule: Rule, kinds: tuple[str, str], out: str,
-        size: tuple[int, int, int, int], layout: str, choice: Choice,
-    ) -> None:  # fmt: skip
+        self,
+        operation: str,
+        rule: Rule,
+        kinds: tuple[str, str],
+        out: str,
+        size: tuple[int, int, int, int],
+        layout: str,
+        choice: Choice,
+    ) -> None:
         choice = self.on_chip(choice, rule)
         types = f"{rule.variant if rule.operands_as else kinds[0]} {kinds[1]} {out}"
         ins = None if choice.order.fma else rule.instruction(self.target, choice.order.k)
@@ -238,9 +267,16 @@ def _with_addend(
 
 
 def _scaled_mm(
-    computer: Computer, a: Any, b: Any, scale_a: Any, scale_b: Any, bias: Any = None,
-    scale_result: Any = None, out_dtype: Any = None, use_fast_accum: bool = False,
-) -> Any:  # fmt: skip
+    computer: Computer,
+    a: Any,
+    b: Any,
+    scale_a: Any,
+    scale_b: Any,
+    bias: Any = None,
+    scale_result: Any = None,
+    out_dtype: Any = None,
+    use_fast_accum: bool = False,
+) -> Any:
     if scale_result is not None or scale_a.dtype != torch.float32:
         return None
     out = FORMAT_NAMES.get(out_dtype or a.dtype, "")

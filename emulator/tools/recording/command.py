@@ -34,8 +34,13 @@ def record_arguments(parser: ArgumentParser) -> None:
     launch_words(parser)
     add = parser.add_argument
     add("-o", "--output", default="record.py", metavar="OUT.py", help="the script to write")
-    add("--cases", type=int, default=64, help="of an instruction (its opcode in place of a file): "
-        "how many products of random operands")  # fmt: skip
+    add(
+        "--cases",
+        type=int,
+        default=64,
+        help="of an instruction (its opcode in place of a file): "
+        "how many products of random operands",
+    )
 
 
 def record_command(file: str, output: str, cases: int = 64, **words: Any) -> Answer:

@@ -53,9 +53,12 @@ class Golden:
         arrays = [_array(array) for array in job["arrays"]]
         values = [_value(parameter, arrays) for parameter in job["parameters"]]
         kernel.launch(
-            job["grid"], job["block"], values, dynamic_shared=job["dynamic_shared"],
+            job["grid"],
+            job["block"],
+            values,
+            dynamic_shared=job["dynamic_shared"],
             contract=job["contract"],
-        )  # fmt: skip
+        )
         for i, (here, there) in enumerate(zip(arrays, self.outputs, strict=True)):
             name = job["arrays"][i]["name"]
             found = find_differences(here, there, name=f"{name} (actual: here, expected: the GPU)")

@@ -44,23 +44,30 @@ def line_chart(lines: Sequence[Line], title: str, x_label: str, y_label: str) ->
     Every line ends in its name, and has a marker of its own where colours do not tell.
     """
     shown = [
-        Line(x.name, [(u, abs(v)) for u, v in x.points if v and math.isfinite(v)], x.hue,
-             [u for u, v in x.points if not v])
+        Line(
+            x.name,
+            [(u, abs(v)) for u, v in x.points if v and math.isfinite(v)],
+            x.hue,
+            [u for u, v in x.points if not v],
+        )
         for x in lines
-    ]  # fmt: skip
+    ]
     points = [point for line in shown for point in line.points]
     every = [u for line in lines for u, _ in line.points]
     axes = _Axes(
-        math.log2(min(every)), math.log2(max(every)),
+        math.log2(min(every)),
+        math.log2(max(every)),
         math.floor(math.log10(min((v for _, v in points), default=0.1))),
         math.ceil(math.log10(max((v for _, v in points), default=1)) + 1e-9),
-    )  # fmt: skip
+    )
     if axes.low >= axes.high:
         axes = axes._replace(high=axes.low + 1)
     names = max((len(x.name) for x in lines), default=0)
     right = _LEFT + _WIDTH
-    width = max(right + round((names + 10) * FONT * _CHARACTER) + 34,
-                round(len(title) * FONT * _CHARACTER) + 24)  # fmt: skip
+    width = max(
+        right + round((names + 10) * FONT * _CHARACTER) + 34,
+        round(len(title) * FONT * _CHARACTER) + 24,
+    )
     height = _ABOVE + _HEIGHT + _BELOW
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" '

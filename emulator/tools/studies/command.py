@@ -26,20 +26,36 @@ def error_arguments(parser: ArgumentParser) -> None:
     add("opcode", nargs="+", help="several are compared, each on those targets that have it")
     add("--idesc", metavar="WORD", help=_IDESC)
     add("--targets", metavar="NAMES", help="H100,B200,L40S (default: each different arithmetic)")
-    add("--k", default="16..16384", metavar="LENGTHS",
-        help="256,4096, or 16..16384: doubled each time (default 16..16384)")  # fmt: skip
-    add("--distribution", default="normal", metavar="NAMES",
-        help=f"{', '.join(DISTRIBUTIONS)} (default normal; several with commas)")  # fmt: skip
-    add("--order", default="chain", metavar="NAMES",
-        help="chain, reversed, promote:128, split:4, sliced:4")  # fmt: skip
+    add(
+        "--k",
+        default="16..16384",
+        metavar="LENGTHS",
+        help="256,4096, or 16..16384: doubled each time (default 16..16384)",
+    )
+    add(
+        "--distribution",
+        default="normal",
+        metavar="NAMES",
+        help=f"{', '.join(DISTRIBUTIONS)} (default normal; several with commas)",
+    )
+    add(
+        "--order",
+        default="chain",
+        metavar="NAMES",
+        help="chain, reversed, promote:128, split:4, sliced:4",
+    )
     add("--measure", default="rms", help=f"shown first: {', '.join(MEASURES)}")
     add("--rows", type=int, default=32, help="of A (default 32)")
     add("--columns", type=int, default=32, help="of B (default 32)")
     add("--seed", type=int, default=0)
     add("--csv", action="store_true", help="comma-separated values instead of text")
     add("--table", choices=("markdown", "latex"), help="one table, for a page or a paper")
-    add("-o", "--output", metavar="FILE", help="write there: .svg a chart, .html a page, .csv, "
-        ".md and .tex a table")  # fmt: skip
+    add(
+        "-o",
+        "--output",
+        metavar="FILE",
+        help="write there: .svg a chart, .html a page, .csv, .md and .tex a table",
+    )
 
 
 def probe_arguments(parser: ArgumentParser) -> None:
@@ -72,11 +88,17 @@ def error_command(
 ) -> Report:
     """The errors of instructions over k; raises what `error_study` raises."""
     study = error_study(
-        opcode[0] if len(opcode) == 1 else opcode, idesc=_word(idesc), k=lengths(k),
+        opcode[0] if len(opcode) == 1 else opcode,
+        idesc=_word(idesc),
+        k=lengths(k),
         targets=None if targets is None else _words(targets),
-        distributions=_words(distribution), orders=_words(order), measure=measure,
-        rows=rows, columns=columns, seed=seed,
-    )  # fmt: skip
+        distributions=_words(distribution),
+        orders=_words(order),
+        measure=measure,
+        rows=rows,
+        columns=columns,
+        seed=seed,
+    )
     if output is not None:
         write_text(output, _as_file(study, output))
         return Answer([f"wrote {output}"], study.data)

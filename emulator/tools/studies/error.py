@@ -194,10 +194,12 @@ def _together(
         missing += [f"{x} ({_brief(study.opcode)})" for x in study.data["not_available"]]
     rows = [{"opcode": study.opcode} | row for study in studies for row in study.rows]
     data = studies[0].data | {
-        "opcode": ", ".join(x.opcode for x in studies), "not_available": missing, "rows": rows,
+        "opcode": ", ".join(x.opcode for x in studies),
+        "not_available": missing,
+        "rows": rows,
         "libraries": list(dict.fromkeys(y for x in studies for y in x.data["libraries"])),
         "about": "; ".join(dict.fromkeys(x.data["about"] for x in studies)),
-    }  # fmt: skip
+    }
     opcode = ", ".join(_brief(x.opcode) for x in studies)
     return ErrorStudy(opcode, studies[0].measure, data)
 
@@ -263,8 +265,14 @@ def error_study(
             found += _cells(ins, there, name, ways, operands, length)
     keys = [x.name for x in there]
     names, ordered = list(draws), list(ways)
-    found.sort(key=lambda row: (names.index(row["distribution"]), ordered.index(row["order"]),
-                                keys.index(row["target"]), row["k"]))  # fmt: skip
+    found.sort(
+        key=lambda row: (
+            names.index(row["distribution"]),
+            ordered.index(row["order"]),
+            keys.index(row["target"]),
+            row["k"],
+        )
+    )
     libraries = [text for x in there if (text := _library(ins, x))]
     about = (
         f"{rows * columns:,} dot products of {ins.a_type} and {ins.b_type} in {ins.d_type}, "
@@ -394,8 +402,11 @@ def _cells(
             d = _ordered(ins, target, made, order)
             measured = _measured(arithmetic, d, exact, sizes)
             yield {
-                "target": target.name, "distribution": distribution, "order": order, "k": k,
-            } | measured  # fmt: skip
+                "target": target.name,
+                "distribution": distribution,
+                "order": order,
+                "k": k,
+            } | measured
 
 
 class _Operands(NamedTuple):

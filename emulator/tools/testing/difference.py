@@ -70,9 +70,14 @@ def assert_bits_equal(
     __tracebackhide__ = True
     try:
         found = find_differences(
-            actual, expected, fmt=fmt, fragment=fragment, nan=nan, signed_zero=signed_zero,
+            actual,
+            expected,
+            fmt=fmt,
+            fragment=fragment,
+            nan=nan,
+            signed_zero=signed_zero,
             name=name,
-        )  # fmt: skip
+        )
     except EmulatorError as error:
         # Of a mistake in the call, the line of the test says more than ours.
         raise error.with_traceback(None) from None
@@ -123,10 +128,15 @@ class Differences(Report):
     def data(self) -> dict[str, Any]:
         """The numbers, and the first differences one by one."""
         shown = [
-            {"index": list(index), "place": self.place(index), "kind": KINDS[self.kinds[index]],
-             "actual": self._bits(self.actual[index]), "expected": self._bits(self.expected[index])}
+            {
+                "index": list(index),
+                "place": self.place(index),
+                "kind": KINDS[self.kinds[index]],
+                "actual": self._bits(self.actual[index]),
+                "expected": self._bits(self.expected[index]),
+            }
             for index in self.indices[:SHOWN]
-        ]  # fmt: skip
+        ]
         return {
             "name": self.name, "format": None if self.fmt is None else self.fmt.name,
             "elements": int(self.kinds.size), "count": self.count, "kinds": self.histogram,

@@ -71,8 +71,9 @@ def write_golden(path: Path, arrays: dict[str, Array], provenance: dict[str, str
         return False
     types = {name: x.dtype.name for name, x in arrays.items() if _is_foreign(x)}
     about = {"provenance": provenance | _origin(), "types": types}
-    bits = {name: x.view(f"u{x.dtype.itemsize}") if name in types else x
-            for name, x in arrays.items()}  # fmt: skip
+    bits = {
+        name: x.view(f"u{x.dtype.itemsize}") if name in types else x for name, x in arrays.items()
+    }
     path.parent.mkdir(parents=True, exist_ok=True)
     write_npz(path, {ABOUT: np.array(json.dumps(about))} | bits)
     return True
@@ -130,9 +131,13 @@ def golden_problem(
         held = fragment is not None and got.shape[-2:] == (fragment.lanes, fragment.registers)
         try:
             found = find_differences(
-                got, want, fragment=fragment if held else None, nan=nan, signed_zero=signed_zero,
+                got,
+                want,
+                fragment=fragment if held else None,
+                nan=nan,
+                signed_zero=signed_zero,
                 name=name,
-            )  # fmt: skip
+            )
             problems += [str(found)] if found is not None else []
         except AssertionError as error:  # of unlike shape or type
             problems.append(str(error))

@@ -37,9 +37,10 @@ _counts = pytest.StashKey[dict[str, int]]()
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.getgroup("emulator").addoption(
-        "--update-golden", action="store_true",
+        "--update-golden",
+        action="store_true",
         help="write the golden files of the tests that run, instead of comparing with them",
-    )  # fmt: skip
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:

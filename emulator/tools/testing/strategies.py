@@ -182,8 +182,10 @@ def _dot(arithmetic: Arithmetic) -> SearchStrategy[_Dot]:
                 _Term(0, False, (0, 0), split, False),
                 _Term(distance, negative, (0, 0), split, False),
             ],
-            st.sampled_from(far), flip, split,
-        )  # fmt: skip
+            st.sampled_from(far),
+            flip,
+            split,
+        )
         terms = st.lists(term, min_size=1, max_size=_TERMS) | pair
         return st.builds(_Dot, st.just(base), terms, st.none() | term, special, st.booleans())
 

@@ -104,8 +104,9 @@ class Trace(Report):
         names = sorted((x for x in heat if x != PTX), key=lambda x: -sum(heat[x].values()))
         return {
             name: {"lines": texts[name], "heat": heat[name], "findings": found.get(name, {})}
-            for name in (*names, PTX) if texts[name]
-        }  # fmt: skip
+            for name in (*names, PTX)
+            if texts[name]
+        }
 
     def html(self) -> str:
         summary = "".join(f"<p>{escape(x)}</p>" for x in self.lines())

@@ -241,8 +241,10 @@ class TraceRecorder:
                     info = function.registers[index]
                     if info.type == "bytes":
                         continue
-                    words = [frame.registers[index] if frame.function is function else 0
-                             for frame in frames]  # fmt: skip
+                    words = [
+                        frame.registers[index] if frame.function is function else 0
+                        for frame in frames
+                    ]
                     number = self._number(function.name, index, info.name, info.type)
                     trace.written[-1].append((number, packed(words, TYPES[info.type].size)))
         if result is not None:
@@ -267,17 +269,22 @@ class TraceRecorder:
     # --- what a statement looks at ---
 
     def _look(
-        self, trace: WarpTrace, statement: Statement, executing: Sequence[Thread],
+        self,
+        trace: WarpTrace,
+        statement: Statement,
+        executing: Sequence[Thread],
         threads: Sequence[Thread],
-    ) -> None:  # fmt: skip
+    ) -> None:
         """The matrices of a product, and addresses in shared memory."""
         ins = statement.instruction
         if isinstance(ins, MatrixInstruction):
             if not ins.is_sparse and (peers := together(threads, ins.lanes, statement)):
                 self._multiplied(trace, peers, statement, ins)
             return
-        place = next((x for x in map(statement.operands.get, ("a", "p", "dst"))
-                      if isinstance(x, Address)), None)  # fmt: skip
+        place = next(
+            (x for x in map(statement.operands.get, ("a", "p", "dst")) if isinstance(x, Address)),
+            None,
+        )
         accesses = not statement.effects.isdisjoint({"reads", "writes", "copies"})
         if "map" in statement.operands and "copies" in statement.effects:
             self._boxed(trace, executing[0], statement)
@@ -299,8 +306,9 @@ class TraceRecorder:
         """How the box of a tensor copy lies in shared memory."""
         if statement not in self._readers:
             operands = Operands(statement, combination)
-            end = next((statement.operands.get(x) for x in ("dst", "src")
-                        if x in statement.operands), None)  # fmt: skip
+            end = next(
+                (statement.operands.get(x) for x in ("dst", "src") if x in statement.operands), None
+            )
             if not isinstance(end, Address):  # a prefetch
                 return
             box = TensorIssue(operands).box
@@ -324,9 +332,12 @@ class TraceRecorder:
         trace.pictures.setdefault(number, []).append((title, self._drawn[drawn]))
 
     def _multiplied(
-        self, trace: WarpTrace, threads: Sequence[Thread], statement: Statement,
+        self,
+        trace: WarpTrace,
+        threads: Sequence[Thread],
+        statement: Statement,
         ins: MatrixInstruction,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Keeps the matrices that an instruction multiplies, and reads its result later."""
         function = threads[0].frames[-1].function
         if statement not in self._readers:
@@ -342,8 +353,9 @@ class TraceRecorder:
                     tiles[name] = self._tile(fmt, codes, f"descriptor {int(words):#018x}")
                     where = tile_in_memory(ins, name, options)
                     width = where.place.width
-                    shape = TileShape(where.rows, where.k * min(8, width) // 8,
-                                      max(1, width // 8), where.major)  # fmt: skip
+                    shape = TileShape(
+                        where.rows, where.k * min(8, width) // 8, max(1, width // 8), where.major
+                    )
                     self._draw(trace, _TILE, rows_of(name, Descriptor.decode(int(words)), shape))
             elif name in fetch.vectors and name != "d":
                 tiles[name] = self._gathered(ins, name, words)
@@ -377,11 +389,13 @@ class TraceRecorder:
 
     # --- groups of asynchronous statements ---
 
-    def _group(self, trace: WarpTrace, key: tuple[int, int], thread: Thread,
-               statement: Statement) -> None:  # fmt: skip
+    def _group(
+        self, trace: WarpTrace, key: tuple[int, int], thread: Thread, statement: Statement
+    ) -> None:
         if self._families is None:
-            opcodes = (str(x.instruction) for x in thread.run.program.statements
-                       if "commits" in x.effects)  # fmt: skip
+            opcodes = (
+                str(x.instruction) for x in thread.run.program.statements if "commits" in x.effects
+            )
             self._families = tuple({x.partition(".commit")[0] for x in opcodes})
         opcode, effects = str(statement.instruction), statement.effects
         alike = [x for x in self._families if opcode.startswith(x + ".")]

@@ -148,8 +148,16 @@ def destroy(array: int) -> None:
 @driver("cuArray3DGetDescriptor_v2")
 def descriptor_3d(out: int, array: int) -> None:
     shape = handles.find(array, CudaArray).shape
-    put(out, "QQQIII", shape.width, shape.height, shape.depth, shape.format, shape.channels,
-        shape.flags)  # fmt: skip
+    put(
+        out,
+        "QQQIII",
+        shape.width,
+        shape.height,
+        shape.depth,
+        shape.format,
+        shape.channels,
+        shape.flags,
+    )
 
 
 @driver("cuArrayGetDescriptor_v2")

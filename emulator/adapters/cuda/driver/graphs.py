@@ -41,8 +41,9 @@ class GraphInstance:
 # --- nodes ----------------------------------------------------------------------------------------
 
 
-def add(out: int, graph: int, needs: int, count: int, kind: Kind, operation: Operation,
-        address: int = 0) -> None:  # fmt: skip
+def add(
+    out: int, graph: int, needs: int, count: int, kind: Kind, operation: Operation, address: int = 0
+) -> None:
     """Adds a node that waits for `count` others, whose handles are at `needs`."""
     found = handles.find(graph, Graph)
     before = [_node_of(found, handle) for handle in (get(needs, f"{count}Q") if count else ())]

@@ -40,15 +40,28 @@ _CLUSTER = 4
 _libc = ctypes.CDLL(None)
 
 
-def launch(function: Function, grid: Sizes, block: Sizes, shared: int, stream: int,
-           raw: Sequence[bytes], cluster: Sizes | None = None) -> None:  # fmt: skip
+def launch(
+    function: Function,
+    grid: Sizes,
+    block: Sizes,
+    shared: int,
+    stream: int,
+    raw: Sequence[bytes],
+    cluster: Sizes | None = None,
+) -> None:
     """Runs a kernel in a stream, or captures it."""
     check_error()
     submit(stream, launching(function, grid, block, shared, raw, cluster), Kind.KERNEL)
 
 
-def launching(function: Function, grid: Sizes, block: Sizes, shared: int, raw: Sequence[bytes],
-              cluster: Sizes | None = None) -> Operation:  # fmt: skip
+def launching(
+    function: Function,
+    grid: Sizes,
+    block: Sizes,
+    shared: int,
+    raw: Sequence[bytes],
+    cluster: Sizes | None = None,
+) -> Operation:
     """A launch as an operation. Raises CudaError for sizes that cannot be."""
     most = function.set[MOST_DYNAMIC]
     threads = block[0] * block[1] * block[2]
@@ -61,17 +74,29 @@ def launching(function: Function, grid: Sizes, block: Sizes, shared: int, raw: S
     return lambda: _run(function, grid, block, shared, raw, cluster)
 
 
-def _run(function: Function, grid: Sizes, block: Sizes, shared: int,
-         raw: Sequence[bytes], cluster: Sizes | None) -> None:  # fmt: skip
+def _run(
+    function: Function,
+    grid: Sizes,
+    block: Sizes,
+    shared: int,
+    raw: Sequence[bytes],
+    cluster: Sizes | None,
+) -> None:
     given = settings()
     row: dict[str, object] = {"kernel": function.name, "grid": grid, "block": block}
     started = time.perf_counter()
     try:
         report = function.kernel.launch(
-            grid, block, raw, shared, cluster, check=given.check,
-            memory=space().memory, step_limit=given.step_limit,
+            grid,
+            block,
+            raw,
+            shared,
+            cluster,
+            check=given.check,
+            memory=space().memory,
+            step_limit=given.step_limit,
             progress=_shown_progress(function.name) if _on_terminal() else None,
-        )  # fmt: skip
+        )
     except KernelError as error:
         device.failed = _CODES.get(error.kind, _FAILED_LAUNCH)
         row["findings"] = [str(finding) for finding in error.findings]
@@ -157,8 +182,19 @@ def arguments(function: Function, pointers: int, extra: int = 0) -> list[bytes]:
 
 
 @driver("cuLaunchKernel")
-def launch_kernel(function: int, gx: int, gy: int, gz: int, bx: int, by: int, bz: int,
-                  shared: int, stream: int, pointers: int, extra: int) -> None:  # fmt: skip
+def launch_kernel(
+    function: int,
+    gx: int,
+    gy: int,
+    gz: int,
+    bx: int,
+    by: int,
+    bz: int,
+    shared: int,
+    stream: int,
+    pointers: int,
+    extra: int,
+) -> None:
     found = handles.find(function, Function)
     raw = arguments(found, pointers, extra)
     launch(found, (gx, gy, gz), (bx, by, bz), shared, stream, raw)
@@ -172,8 +208,18 @@ def fits_at_once(function: Function, grid: Sizes, block: Sizes, shared: int) -> 
 
 
 @driver("cuLaunchCooperativeKernel")
-def launch_cooperative(function: int, gx: int, gy: int, gz: int, bx: int, by: int, bz: int,
-                       shared: int, stream: int, pointers: int) -> None:  # fmt: skip
+def launch_cooperative(
+    function: int,
+    gx: int,
+    gy: int,
+    gz: int,
+    bx: int,
+    by: int,
+    bz: int,
+    shared: int,
+    stream: int,
+    pointers: int,
+) -> None:
     found = handles.find(function, Function)
     if not fits_at_once(found, (gx, gy, gz), (bx, by, bz), shared):
         raise CudaError(720)  # cooperative launch too large
@@ -220,8 +266,9 @@ def most_blocks(out: int, function: int, threads: int, dynamic: int, flags: int 
 
 
 @driver("cuOccupancyMaxPotentialBlockSize", "cuOccupancyMaxPotentialBlockSizeWithFlags")
-def best_block(grid: int, block: int, function: int, size_of: int, dynamic: int, limit: int,
-               flags: int = 0) -> None:  # fmt: skip
+def best_block(
+    grid: int, block: int, function: int, size_of: int, dynamic: int, limit: int, flags: int = 0
+) -> None:
     found = handles.find(function, Function)
     shared = ctypes.CFUNCTYPE(ctypes.c_size_t, ctypes.c_int)(size_of) if size_of else None
     most = min(limit or 1024, found.attribute(0))

@@ -257,9 +257,15 @@ class Box(NamedTuple):
 
     @classmethod
     def between(
-        cls, to: Side, source: Side, width: int, height: int, depth: int = 1,
-        to_device: bool = False, from_device: bool = False,
-    ) -> Box:  # fmt: skip
+        cls,
+        to: Side,
+        source: Side,
+        width: int,
+        height: int,
+        depth: int = 1,
+        to_device: bool = False,
+        from_device: bool = False,
+    ) -> Box:
         """A copy of a box from one side to the other."""
         return cls(*to, *source, width, height, depth, to_device, from_device)
 
@@ -346,8 +352,15 @@ def copy_array_to_array(array: int, offset: int, source: int, at: int, size: int
     copy_on_device(side_of_array(array, offset).address, side_of_array(source, at).address, size)
 
 
-def _side(kind: int, host: int, on_device: int, array: int, place: tuple[int, int, int],
-          pitch: int, rows: int) -> Side:  # fmt: skip
+def _side(
+    kind: int,
+    host: int,
+    on_device: int,
+    array: int,
+    place: tuple[int, int, int],
+    pitch: int,
+    rows: int,
+) -> Side:
     """One side of a copy, from `place` on: a byte, a row and a plane."""
     if kind == _ARRAY:
         return side_of_array(array, *place)
@@ -358,8 +371,24 @@ def _side(kind: int, host: int, on_device: int, array: int, place: tuple[int, in
 
 @driver("cuMemcpy2D_v2", "cuMemcpy2DUnaligned_v2", "cuMemcpy2DAsync_v2")
 def copy_2d(what: int, stream: int = 0) -> None:
-    (x, y, kind, host, on_device, array, pitch, to_x, to_y, to_kind, to_host, to_device, to_array,
-     to_pitch, width, height) = get(what, "QQI4xQQQQQQI4xQQQQQQ")  # fmt: skip
+    (
+        x,
+        y,
+        kind,
+        host,
+        on_device,
+        array,
+        pitch,
+        to_x,
+        to_y,
+        to_kind,
+        to_host,
+        to_device,
+        to_array,
+        to_pitch,
+        width,
+        height,
+    ) = get(what, "QQI4xQQQQQQI4xQQQQQQ")
     source = _side(kind, host, on_device, array, (x, y, 0), pitch, 0)
     to = _side(to_kind, to_host, to_device, to_array, (to_x, to_y, 0), to_pitch, 0)
     submit_copy(Box.between(to, source, width, height), stream)
@@ -372,9 +401,33 @@ def copy_3d(what: int, stream: int = 0) -> None:
 
 def box_at(what: int) -> Box:
     """The copy that a CUDA_MEMCPY3D describes."""
-    (x, y, z, _, kind, host, on_device, array, _, pitch, rows,
-     to_x, to_y, to_z, _, to_kind, to_host, to_device, to_array, _, to_pitch, to_rows,
-     width, height, depth) = get(what, "QQQQI4xQQQQQQQQQQI4xQQQQQQQQQ")  # fmt: skip
+    (
+        x,
+        y,
+        z,
+        _,
+        kind,
+        host,
+        on_device,
+        array,
+        _,
+        pitch,
+        rows,
+        to_x,
+        to_y,
+        to_z,
+        _,
+        to_kind,
+        to_host,
+        to_device,
+        to_array,
+        _,
+        to_pitch,
+        to_rows,
+        width,
+        height,
+        depth,
+    ) = get(what, "QQQQI4xQQQQQQQQQQI4xQQQQQQQQQ")
     source = _side(kind, host, on_device, array, (x, y, z), pitch, rows)
     to = _side(to_kind, to_host, to_device, to_array, (to_x, to_y, to_z), to_pitch, to_rows)
     return Box.between(to, source, width, height, depth)
@@ -385,8 +438,9 @@ def fill(to: int, value: int, count: int, dtype: Any, stream: int = 0) -> None:
     fill_rows(to, 0, value, count, 1, dtype, stream)
 
 
-def fill_rows(to: int, pitch: int, value: int, width: int, height: int, dtype: Any,
-              stream: int = 0) -> None:  # fmt: skip
+def fill_rows(
+    to: int, pitch: int, value: int, width: int, height: int, dtype: Any, stream: int = 0
+) -> None:
     """Writes one value to each element of a rectangle."""
     check_error()
     if width and height:

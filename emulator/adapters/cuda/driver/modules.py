@@ -97,8 +97,11 @@ class Function:
             return math.prod(int(x) for x in most) if most else 1024
         if which == 2:
             variables = self.loaded.module._bound.variables
-            return sum(size for name, (_, size) in self.loaded.places.items()
-                       if variables[name].space == "const")  # fmt: skip
+            return sum(
+                size
+                for name, (_, size) in self.loaded.places.items()
+                if variables[name].space == "const"
+            )
         values = {
             1: self.static_shared, 3: function.local_bytes, 4: 32,
             5: target().number, 6: target().number,

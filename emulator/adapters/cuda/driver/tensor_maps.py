@@ -55,27 +55,63 @@ def _choices(interleave: int, swizzle: int, promotion: int, fill: int) -> dict[s
 
 
 @driver("cuTensorMapEncodeTiled")
-def encode_tiled(out: int, dtype: int, rank: int, address: int, dims: int, strides: int, box: int,
-                 element_strides: int, *choices: int) -> None:  # fmt: skip
-    _write(out, lambda: TensorMap.tiled(
-        address, dtype=_name(_DTYPES, dtype, "type"), dims=get(dims, f"{rank}Q"),
-        strides=get(strides, f"{rank - 1}Q") if rank > 1 else (), box=get(box, f"{rank}I"),
-        element_strides=get(element_strides, f"{rank}I"), **_choices(*choices),
-    ))  # fmt: skip
+def encode_tiled(
+    out: int,
+    dtype: int,
+    rank: int,
+    address: int,
+    dims: int,
+    strides: int,
+    box: int,
+    element_strides: int,
+    *choices: int,
+) -> None:
+    _write(
+        out,
+        lambda: TensorMap.tiled(
+            address,
+            dtype=_name(_DTYPES, dtype, "type"),
+            dims=get(dims, f"{rank}Q"),
+            strides=get(strides, f"{rank - 1}Q") if rank > 1 else (),
+            box=get(box, f"{rank}I"),
+            element_strides=get(element_strides, f"{rank}I"),
+            **_choices(*choices),
+        ),
+    )
 
 
 @driver("cuTensorMapEncodeIm2col")
-def encode_im2col(out: int, dtype: int, rank: int, address: int, dims: int, strides: int,
-                  lower: int, upper: int, channels: int, pixels: int, element_strides: int,
-                  *choices: int) -> None:  # fmt: skip
+def encode_im2col(
+    out: int,
+    dtype: int,
+    rank: int,
+    address: int,
+    dims: int,
+    strides: int,
+    lower: int,
+    upper: int,
+    channels: int,
+    pixels: int,
+    element_strides: int,
+    *choices: int,
+) -> None:
     if rank < 3:
         raise CudaError(INVALID_VALUE)
-    _write(out, lambda: TensorMap.im2col(
-        address, dtype=_name(_DTYPES, dtype, "type"), dims=get(dims, f"{rank}Q"),
-        strides=get(strides, f"{rank - 1}Q"), lower=get(lower, f"{rank - 2}i"),
-        upper=get(upper, f"{rank - 2}i"), channels=channels, pixels=pixels,
-        element_strides=get(element_strides, f"{rank}I"), **_choices(*choices),
-    ))  # fmt: skip
+    _write(
+        out,
+        lambda: TensorMap.im2col(
+            address,
+            dtype=_name(_DTYPES, dtype, "type"),
+            dims=get(dims, f"{rank}Q"),
+            strides=get(strides, f"{rank - 1}Q"),
+            lower=get(lower, f"{rank - 2}i"),
+            upper=get(upper, f"{rank - 2}i"),
+            channels=channels,
+            pixels=pixels,
+            element_strides=get(element_strides, f"{rank}I"),
+            **_choices(*choices),
+        ),
+    )
 
 
 @driver("cuTensorMapReplaceAddress")

@@ -26,8 +26,10 @@ def fma(a: Any, b: Any, c: Any) -> Any:
     shape = () if hasattr(a, "fma") else np.broadcast_shapes(*map(np.shape, (a, b, c)))
     if prod(shape) < _MANY:
         return _fused(a, b, c)
-    flat = (x if np.size(x) == 1 else np.ascontiguousarray(np.broadcast_to(x, shape)).reshape(-1)
-            for x in (a, b, c))  # fmt: skip
+    flat = (
+        x if np.size(x) == 1 else np.ascontiguousarray(np.broadcast_to(x, shape)).reshape(-1)
+        for x in (a, b, c)
+    )
     return on_rows(_fused, *flat).reshape(shape)
 
 

@@ -61,9 +61,16 @@ class Attention:
         self.chip, self.heap, self.products = chip, heap, products
 
     def __call__(
-        self, q: Any, k: Any, v: Any, attn_mask: Any = None, dropout_p: float = 0.0,
-        is_causal: bool = False, scale: float | None = None, enable_gqa: bool = False,
-    ) -> Any:  # fmt: skip
+        self,
+        q: Any,
+        k: Any,
+        v: Any,
+        attn_mask: Any = None,
+        dropout_p: float = 0.0,
+        is_causal: bool = False,
+        scale: float | None = None,
+        enable_gqa: bool = False,
+    ) -> Any:
         """The attention of tensors of the device, with its gradient."""
         scaled = 1 / math.sqrt(max(q.shape[-1], 1)) if scale is None else scale
         asked = _Asked(q, k, v, is_causal and q.shape[-2] > 1, scaled)
@@ -128,9 +135,7 @@ class Attention:
             why = f"the {_WORDS[form]} kernel, of one block"
             self.products.note_unknown(name, tensors, why, self._evidence, COMPUTED)
             q, k, v, g = (self.heap.on_cpu(x) for x in (*tensors, given))
-            found = attend_backward(
-                self.chip, form, q, k, v, made, g, asked.causal, asked.scale
-            )  # fmt: skip
+            found = attend_backward(self.chip, form, q, k, v, made, g, asked.causal, asked.scale)
             pairs = zip(found, (q, k, v), strict=True)
             return tuple(self.heap.on_device(torch.empty_like(y).copy_(x)) for x, y in pairs)
         self.products.note_unknown(name, tensors, f"the gradient of {unknown_kind(_NAME)}")
@@ -150,9 +155,15 @@ class _Attend(torch.autograd.Function):  # type: ignore[misc]
 
     @staticmethod
     def forward(
-        ctx: Any, attention: Attention, form: int, causal: bool, scale: float, q: Any, k: Any,
+        ctx: Any,
+        attention: Attention,
+        form: int,
+        causal: bool,
+        scale: float,
+        q: Any,
+        k: Any,
         v: Any,
-    ) -> Any:  # fmt: skip
+    ) -> Any:
         ctx.attention, ctx.form, ctx.causal, ctx.scale = attention, form, causal, scale
         ctx.save_for_backward(q, k, v)
         result, ctx.made = attention.forward(form, _Asked(q, k, v, causal, scale))

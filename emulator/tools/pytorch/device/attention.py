@@ -40,9 +40,14 @@ class Attended(NamedTuple):
 
 
 def attend(
-    chip: Chip, form: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool,
+    chip: Chip,
+    form: int,
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    causal: bool,
     scale: float,
-) -> Attended:  # fmt: skip
+) -> Attended:
     """The attention of q ``(batch, heads, queries, width)``, k and v on the CPU, by a kernel.
 
     The logarithms are ``(batch, heads, queries)`` and f32. `scale` multiplies the scores.
@@ -73,9 +78,16 @@ def has_gradient(form: int, q: torch.Tensor, k: torch.Tensor) -> bool:
 
 
 def attend_backward(
-    chip: Chip, form: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, made: Attended,
-    given: torch.Tensor, causal: bool, scale: float,
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:  # fmt: skip
+    chip: Chip,
+    form: int,
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    made: Attended,
+    given: torch.Tensor,
+    causal: bool,
+    scale: float,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """The gradients of q, k and v of an attention that `has_gradient`, as `attend`.
 
     `given` is the gradient of its result, `made` what `attend` returned.
@@ -123,9 +135,10 @@ def _splits(chip: Chip, q: torch.Tensor, k: torch.Tensor) -> int:
 
     # Of counts that leave a split as long as one fewer would, only the first.
     counts = [
-        x for x in range(1, min(128, room, blocks) + 1)
+        x
+        for x in range(1, min(128, room, blocks) + 1)
         if x == 1 or -(-blocks // x) != -(-blocks // (x - 1))
-    ]  # fmt: skip
+    ]
     best = max(map(efficiency, counts))
     return next(x for x in counts if efficiency(x) >= 0.85 * best)
 
@@ -139,18 +152,27 @@ def _attend_in_splits(
     blocks = -(-count // keys)
     step = -(-blocks // splits) * keys
     made, logarithms = zip(
-        *(rows.attend(q, k, v, range(start, min(start + step, count), keys), keys, split=True)
-          for start in range(0, splits * step, step)), strict=True,
-    )  # fmt: skip
+        *(
+            rows.attend(q, k, v, range(start, min(start + step, count), keys), keys, split=True)
+            for start in range(0, splits * step, step)
+        ),
+        strict=True,
+    )
     factors, total = torch.stack(logarithms), torch.empty_like(logarithms[0])
     lanes = {128: 32, 64: 16}.get(next((x for x in (128, 64) if width % x == 0), 0), 8)
     threads = min(lanes, 1 << (splits - 1).bit_length())
     rows.launch("split_factors", total.numel(), factors, total, total.numel(), splits, threads)
     joined = torch.empty_like(made[0])
     rows.launch(
-        "join_splits", joined.numel(), torch.stack(made), factors, joined, total.numel(),
-        joined.shape[-1], splits,
-    )  # fmt: skip
+        "join_splits",
+        joined.numel(),
+        torch.stack(made),
+        factors,
+        joined,
+        total.numel(),
+        joined.shape[-1],
+        splits,
+    )
     return joined, total
 
 
@@ -165,9 +187,14 @@ class _Rows(NamedTuple):
     keys: int
 
     def attend(
-        self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, starts: range, keys: int,
+        self,
+        q: torch.Tensor,
+        k: torch.Tensor,
+        v: torch.Tensor,
+        starts: range,
+        keys: int,
         split: bool = False,
-    ) -> tuple[torch.Tensor, torch.Tensor]:  # fmt: skip
+    ) -> tuple[torch.Tensor, torch.Tensor]:
         """Results in f32 and logarithms over blocks of keys from `starts`."""
         shape = q.shape[:2]
         rows = shape[0] * shape[1]
@@ -180,16 +207,33 @@ class _Rows(NamedTuple):
             scores = self._scores(q, k[:, start:end], start, keys)
             weights = torch.empty_like(scores)
             self.launch(
-                "block_weights", rows, scores, weights, highest, sums, factors, rows, keys, power,
+                "block_weights",
+                rows,
+                scores,
+                weights,
+                highest,
+                sums,
+                factors,
+                rows,
+                keys,
+                power,
                 self.form,
-            )  # fmt: skip
+            )
             narrow = weights[..., : end - start].to(q.dtype)
             total = self._product(narrow, v[:, start:end], total * factors.view(*shape, 1))
         inverses, logarithms = _new(rows), _new(rows)
         self.launch(
-            "row_end", rows, highest, sums, inverses, logarithms, rows, self.scale, self.form,
+            "row_end",
+            rows,
+            highest,
+            sums,
+            inverses,
+            logarithms,
+            rows,
+            self.scale,
+            self.form,
             int(split),
-        )  # fmt: skip
+        )
         return total * inverses.view(*shape, 1), logarithms.view(shape)
 
     def _power(self) -> np.float32:
@@ -197,9 +241,14 @@ class _Rows(NamedTuple):
         return np.float32(float(self.scale) * math.log2(math.e))
 
     def gradients(
-        self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, result: torch.Tensor,
-        given: torch.Tensor, logarithms: torch.Tensor,
-    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:  # fmt: skip
+        self,
+        q: torch.Tensor,
+        k: torch.Tensor,
+        v: torch.Tensor,
+        result: torch.Tensor,
+        given: torch.Tensor,
+        logarithms: torch.Tensor,
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """The gradients of q, k and v, in f32, of one block of keys."""
         if self.form == EFFICIENT:
             # Its first product has the keys on the left, which matters for f32 of three parts.
@@ -208,9 +257,17 @@ class _Rows(NamedTuple):
             scores = self._scores(q, k, 0, self.keys)
         weights = torch.empty_like(scores)
         self.launch(
-            "weights_again", scores.numel(), scores, logarithms, weights, scores.numel(),
-            self.keys, self.scale, self._power(), self.form,
-        )  # fmt: skip
+            "weights_again",
+            scores.numel(),
+            scores,
+            logarithms,
+            weights,
+            scores.numel(),
+            self.keys,
+            self.scale,
+            self._power(),
+            self.form,
+        )
         narrow, scale = weights.to(q.dtype), float(self.scale)
         if self.form == EFFICIENT:
             weights = narrow.float()
@@ -229,9 +286,16 @@ class _Rows(NamedTuple):
         threads = -(-width // 64) * 2 if self.form == EFFICIENT else min(width, 64) // 8
         dots = _new(result.shape[0] * result.shape[1])
         self.launch(
-            "row_dots", len(dots), given.float(), result.float(), dots, len(dots), width, threads,
+            "row_dots",
+            len(dots),
+            given.float(),
+            result.float(),
+            dots,
+            len(dots),
+            width,
+            threads,
             self.form,
-        )  # fmt: skip
+        )
         return dots.view(*result.shape[:2], 1)
 
     def _over_queries(self, left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
@@ -326,6 +390,10 @@ def _interleaved(parts: Sequence[Array], axis: int) -> Array:
     """Steps of 8 along an axis: the first of every part, the second of every part, and so on."""
     steps = parts[0].shape[axis] // 8
     return np.concatenate(
-        [piece for pieces in zip(*(np.split(x, steps, axis) for x in parts), strict=True)
-         for piece in pieces], axis,
-    )  # fmt: skip
+        [
+            piece
+            for pieces in zip(*(np.split(x, steps, axis) for x in parts), strict=True)
+            for piece in pieces
+        ],
+        axis,
+    )

@@ -29,9 +29,16 @@ def _floats(x: torch.Tensor | None) -> Any:
 
 
 def group_norm(
-    chip: Chip, x: torch.Tensor, weight: torch.Tensor | None, bias: torch.Tensor | None,
-    count: int, channels: int, inner: int, groups: int, eps: float,
-) -> tuple[torch.Tensor, ...] | None:  # fmt: skip
+    chip: Chip,
+    x: torch.Tensor,
+    weight: torch.Tensor | None,
+    bias: torch.Tensor | None,
+    count: int,
+    channels: int,
+    inner: int,
+    groups: int,
+    eps: float,
+) -> tuple[torch.Tensor, ...] | None:
     """The normalised tensor, and mean and reciprocal deviation of each group."""
     if not x.is_contiguous() or any(t is not None and t.dtype != x.dtype for t in (weight, bias)):
         return None
@@ -133,10 +140,16 @@ def _has_rows(x: torch.Tensor) -> bool:
 
 
 def batch_norm(
-    chip: Chip, x: torch.Tensor, weight: torch.Tensor | None, bias: torch.Tensor | None,
-    running_mean: torch.Tensor | None, running_var: torch.Tensor | None, training: bool,
-    momentum: float, eps: float,
-) -> tuple[torch.Tensor, ...] | None:  # fmt: skip
+    chip: Chip,
+    x: torch.Tensor,
+    weight: torch.Tensor | None,
+    bias: torch.Tensor | None,
+    running_mean: torch.Tensor | None,
+    running_var: torch.Tensor | None,
+    training: bool,
+    momentum: float,
+    eps: float,
+) -> tuple[torch.Tensor, ...] | None:
     """The normalised tensor, and mean and reciprocal deviation of each channel."""
     cudnn = training and _is_cudnn(x, weight, bias)
     if (cudnn and not _is_known(x)) or not _has_rows(x):
@@ -186,11 +199,18 @@ def _update(running: torch.Tensor | None, made: Array, momentum: float) -> None:
 
 
 def batch_norm_gradient(
-    chip: Chip, given: torch.Tensor, x: torch.Tensor, weight: torch.Tensor | None,
-    running_mean: torch.Tensor | None, running_var: torch.Tensor | None,
-    save_mean: torch.Tensor | None, save_scale: torch.Tensor | None, training: bool, eps: float,
+    chip: Chip,
+    given: torch.Tensor,
+    x: torch.Tensor,
+    weight: torch.Tensor | None,
+    running_mean: torch.Tensor | None,
+    running_var: torch.Tensor | None,
+    save_mean: torch.Tensor | None,
+    save_scale: torch.Tensor | None,
+    training: bool,
+    eps: float,
     wanted: Sequence[bool],
-) -> tuple[torch.Tensor | None, ...] | None:  # fmt: skip
+) -> tuple[torch.Tensor | None, ...] | None:
     """The gradients of the tensor, the weight and the bias."""
     cudnn = _is_cudnn(x, weight, weight)
     if not wanted[0] or (cudnn and not (training and _is_known(x))) or not _has_rows(x):
@@ -199,9 +219,10 @@ def batch_norm_gradient(
     loss, values = (t.float().reshape(shape).numpy() for t in (given, x))
     if cudnn:
         made, *sums = cudnn_norms.gradients(
-            _by_channel(loss), _by_channel(values),
+            _by_channel(loss),
+            _by_channel(values),
             *(_floats(t) for t in (save_mean, save_scale, weight)),
-        )  # fmt: skip
+        )
         pairs = zip(sums, wanted[1:], strict=True)
         return _by_image(made, x), *(torch.from_numpy(s) if wish else None for s, wish in pairs)
     factor = None if weight is None else _floats(weight)[:, None]

@@ -66,9 +66,13 @@ def _gradient(rule: Callable[..., Array], factor: float = 1) -> Callable[..., An
     """The operator of the gradient; `rule` has the loss's too, and what a mean multiplies by."""
 
     def run(
-        chip: Chip, given: torch.Tensor, x: torch.Tensor, y: torch.Tensor, reduction: int,
+        chip: Chip,
+        given: torch.Tensor,
+        x: torch.Tensor,
+        y: torch.Tensor,
+        reduction: int,
         number: float = 1,
-    ) -> torch.Tensor | None:  # fmt: skip
+    ) -> torch.Tensor | None:
         if not _fits(x, y) or given.dtype != x.dtype:
             return None
         to = _rounds(x)
@@ -107,18 +111,23 @@ def _huber_gradient(to: Round, x: Array, delta: Array, loss: Array, scale: Array
 
 
 def _cross_entropy(
-    chip: Chip, x: torch.Tensor, y: torch.Tensor, weight: torch.Tensor | None = None,
+    chip: Chip,
+    x: torch.Tensor,
+    y: torch.Tensor,
+    weight: torch.Tensor | None = None,
     reduction: int = _MEAN,
-) -> torch.Tensor | None:  # fmt: skip
+) -> torch.Tensor | None:
     """The binary cross entropy; None where PyTorch raises."""
     if not _fits(x, y, weight) or any(((t < 0) | (t > 1)).any() for t in (x, y)):
         return None
     to, target = _rounds(x), _values(y)
     of_one, of_zero = (
         np.where(part < _LEAST_LOGARITHM, _LEAST_LOGARITHM, part)
-        for part in (to(function(chip.target, name, values))
-                     for name, values in (("log", _values(x)), ("log1p", -_values(x))))
-    )  # fmt: skip
+        for part in (
+            to(function(chip.target, name, values))
+            for name, values in (("log", _values(x)), ("log1p", -_values(x)))
+        )
+    )
     first = to(target - _ONE)
     if x.dtype == torch.float32:
         made = fma(first, of_zero, -(target * of_one))
@@ -128,9 +137,13 @@ def _cross_entropy(
 
 
 def _cross_entropy_gradient(
-    chip: Chip, given: torch.Tensor, x: torch.Tensor, y: torch.Tensor,
-    weight: torch.Tensor | None = None, reduction: int = _MEAN,
-) -> torch.Tensor | None:  # fmt: skip
+    chip: Chip,
+    given: torch.Tensor,
+    x: torch.Tensor,
+    y: torch.Tensor,
+    weight: torch.Tensor | None = None,
+    reduction: int = _MEAN,
+) -> torch.Tensor | None:
     if not _fits(x, y, weight) or given.dtype != x.dtype:
         return None
     to, values = _rounds(x), _values(x)

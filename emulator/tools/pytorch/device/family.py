@@ -88,9 +88,12 @@ def call_on_cpu(function: Any, args: Any, kwargs: Any) -> Any:
     tensors = tensors_in(args)
     wants = [str(x.type) == "Tensor" for x in function._schema.arguments]
     return function(
-        *(_wrapped(x, tensors) if wanted and isinstance(x, (bool, int, float, complex)) else x
-          for x, wanted in zip(args, wants, strict=False)), **kwargs,
-    )  # fmt: skip
+        *(
+            _wrapped(x, tensors) if wanted and isinstance(x, (bool, int, float, complex)) else x
+            for x, wanted in zip(args, wants, strict=False)
+        ),
+        **kwargs,
+    )
 
 
 def _wrapped(number: Any, tensors: list[Any]) -> Any:

@@ -65,9 +65,13 @@ def _launched(
 
 def _interpolated(kernel: str) -> Any:
     def rule(
-        chip: Chip, image: Any, size: Sequence[int], corners: bool,
-        factor_y: float | None = None, factor_x: float | None = None,
-    ) -> Any:  # fmt: skip
+        chip: Chip,
+        image: Any,
+        size: Sequence[int],
+        corners: bool,
+        factor_y: float | None = None,
+        factor_x: float | None = None,
+    ) -> Any:
         if not image.is_contiguous() and image.is_contiguous(memory_format=torch.channels_last):
             return None
         if min(size) < 1 or not image.numel():
@@ -118,9 +122,16 @@ def _embedding_gradient(
 
 
 def _pooling_gradient(
-    chip: Chip, gradient: Any, image: Any, size: Any, stride: Any, padding: Any, dilation: Any,
-    ceiling: bool, indices: Any,
-) -> Any:  # fmt: skip
+    chip: Chip,
+    gradient: Any,
+    image: Any,
+    size: Any,
+    stride: Any,
+    padding: Any,
+    dilation: Any,
+    ceiling: bool,
+    indices: Any,
+) -> Any:
     """Sums in f32, for each pixel, the gradients of the windows that chose it, row by row."""
     if not image.is_contiguous():
         return None

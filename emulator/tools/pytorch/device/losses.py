@@ -49,9 +49,13 @@ def _tensor(values: Array | np.float32, x: torch.Tensor) -> torch.Tensor:
 
 
 def nll_loss(
-    chip: Chip, x: torch.Tensor, target: torch.Tensor, weight: torch.Tensor | None,
-    reduction: int, ignore_index: int,
-) -> tuple[torch.Tensor, torch.Tensor] | None:  # fmt: skip
+    chip: Chip,
+    x: torch.Tensor,
+    target: torch.Tensor,
+    weight: torch.Tensor | None,
+    reduction: int,
+    ignore_index: int,
+) -> tuple[torch.Tensor, torch.Tensor] | None:
     """The loss, and the sum of the weights."""
     samples = _samples(x, target, weight, ignore_index)
     if samples is None:
@@ -94,9 +98,15 @@ def _threads(rows: int) -> int:
 
 
 def nll_loss_gradient(
-    chip: Chip, given: torch.Tensor, x: torch.Tensor, target: torch.Tensor,
-    weight: torch.Tensor | None, reduction: int, ignore_index: int, total_weight: torch.Tensor,
-) -> torch.Tensor | None:  # fmt: skip
+    chip: Chip,
+    given: torch.Tensor,
+    x: torch.Tensor,
+    target: torch.Tensor,
+    weight: torch.Tensor | None,
+    reduction: int,
+    ignore_index: int,
+    total_weight: torch.Tensor,
+) -> torch.Tensor | None:
     """The gradient of the loss, which is 0 but for the class of each sample."""
     samples = _samples(x, target, weight, ignore_index)
     shape = target.shape if reduction == _NONE else ()

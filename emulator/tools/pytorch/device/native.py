@@ -110,9 +110,13 @@ class _Writer:
         return machine_code.function(str(self.module), _NAME, ctypes.c_int64, *arguments)
 
     def loop(
-        self, first: Any, last: Any, step: int, carried: Sequence[Any],
+        self,
+        first: Any,
+        last: Any,
+        step: int,
+        carried: Sequence[Any],
         body: Callable[[Any, Sequence[Any]], Sequence[Any]],
-    ) -> Sequence[Any]:  # fmt: skip
+    ) -> Sequence[Any]:
         """`body` with a number and the values that it returned last; those at the end."""
         b, before = self.b, self.b.block
         head, inside, after = (self.native.append_basic_block() for _ in range(3))
@@ -242,13 +246,18 @@ def _rows(expression: Expression, wide: tuple[bool, ...]) -> Any:
         for i in range(count):
             step = w.entry(table, long(count + i))
             starts.append(b.add(w.entry(table, long(i)), b.mul(number, step)))
-        single = [None if is_wide else w.scalar(start).splat(_LANES)
-                  for start, is_wide in zip(starts, wide, strict=False)]  # fmt: skip
+        single = [
+            None if is_wide else w.scalar(start).splat(_LANES)
+            for start, is_wide in zip(starts, wide, strict=False)
+        ]
 
         def compute(at: Any, mask: Any) -> None:
-            words = [Word(w.e, w.vector(w.place(start, at), _LANES, mask), _F32)
-                     if held is None else held
-                     for start, held in zip(starts, single, strict=False)]  # fmt: skip
+            words = [
+                Word(w.e, w.vector(w.place(start, at), _LANES, mask), _F32)
+                if held is None
+                else held
+                for start, held in zip(starts, single, strict=False)
+            ]
             made, place = expression(*words).value, w.place(starts[-1], at)
             if mask is None:
                 b.store(made, place, align=4)

@@ -134,9 +134,13 @@ def _same_type(x: torch.Tensor, *others: torch.Tensor | None) -> bool:
 
 
 def layer_norm(
-    chip: Chip, x: torch.Tensor, shape: Sequence[int], weight: torch.Tensor | None,
-    bias: torch.Tensor | None, eps: float,
-) -> tuple[torch.Tensor, ...] | None:  # fmt: skip
+    chip: Chip,
+    x: torch.Tensor,
+    shape: Sequence[int],
+    weight: torch.Tensor | None,
+    bias: torch.Tensor | None,
+    eps: float,
+) -> tuple[torch.Tensor, ...] | None:
     """The normalised tensor, and mean and reciprocal deviation of each row."""
     if not _same_type(x, weight, bias):
         return None
@@ -154,8 +158,9 @@ def _layer_norm(chip: Chip, rows: Rows, eps: float) -> tuple[torch.Tensor, ...]:
     if rows.vectors:
         moments = _Moments()
         state = in_turns(moments, rows.values, _THREADS, _VECTOR)
-        mean, squares, _ = tree(moments, tree(
-            moments, tuple(s.reshape(len(s), -1, WARP) for s in state)))  # fmt: skip
+        mean, squares, _ = tree(
+            moments, tree(moments, tuple(s.reshape(len(s), -1, WARP) for s in state))
+        )
         scale = function(chip.target, "rsqrt", squares / np.float32(rows.length) + epsilon)
         form = _FORMS[factor is not None, addend is not None]
         given = [t for t in (factor, addend) if t is not None]
@@ -171,10 +176,16 @@ def _layer_norm(chip: Chip, rows: Rows, eps: float) -> tuple[torch.Tensor, ...]:
 
 
 def layer_norm_gradient(
-    chip: Chip, given: torch.Tensor, x: torch.Tensor, shape: Sequence[int], mean: torch.Tensor,
-    scale: torch.Tensor, weight: torch.Tensor | None, bias: torch.Tensor | None,
+    chip: Chip,
+    given: torch.Tensor,
+    x: torch.Tensor,
+    shape: Sequence[int],
+    mean: torch.Tensor,
+    scale: torch.Tensor,
+    weight: torch.Tensor | None,
+    bias: torch.Tensor | None,
     wanted: Sequence[bool],
-) -> tuple[torch.Tensor | None, ...] | None:  # fmt: skip
+) -> tuple[torch.Tensor | None, ...] | None:
     """The gradients of the tensor, the weight and the bias."""
     if not _same_type(x, given, weight, bias):
         return None
@@ -194,9 +205,14 @@ def layer_norm_gradient(
 
 
 def rms_norm_gradient(
-    chip: Chip, given: torch.Tensor, x: torch.Tensor, shape: Sequence[int], scale: torch.Tensor,
-    weight: torch.Tensor | None, wanted: Sequence[bool],
-) -> tuple[torch.Tensor | None, ...] | None:  # fmt: skip
+    chip: Chip,
+    given: torch.Tensor,
+    x: torch.Tensor,
+    shape: Sequence[int],
+    scale: torch.Tensor,
+    weight: torch.Tensor | None,
+    wanted: Sequence[bool],
+) -> tuple[torch.Tensor | None, ...] | None:
     """The gradients of the tensor and the weight."""
     if not _same_type(x, given, weight):
         return None
@@ -271,9 +287,12 @@ def _of_columns(values: Array, scale: Any) -> Array:
 
 
 def rms_norm(
-    chip: Chip, x: torch.Tensor, shape: Sequence[int], weight: torch.Tensor | None = None,
+    chip: Chip,
+    x: torch.Tensor,
+    shape: Sequence[int],
+    weight: torch.Tensor | None = None,
     eps: float | None = None,
-) -> tuple[torch.Tensor, ...] | None:  # fmt: skip
+) -> tuple[torch.Tensor, ...] | None:
     """The tensor divided by the root of its mean square, and the reciprocal root of each row."""
     if not _same_type(x, weight):
         return None
@@ -284,9 +303,12 @@ def rms_norm(
     if not rows.vectors:
         return None
     state = in_turns(Squares(), rows.values, _THREADS, _VECTOR)
-    (squares,) = tree(Squares(), tree(
-        Squares(), tuple(s.reshape(len(s), -1, WARP) for s in state)))  # fmt: skip
+    (squares,) = tree(Squares(), tree(Squares(), tuple(s.reshape(len(s), -1, WARP) for s in state)))
     scale = function(chip.target, "rsqrt", squares / np.float32(rows.length) + epsilon)
-    made = on_rows(_scaled if factor is None else _weighted, scale[:, None], rows.values,
-                   *(() if factor is None else (factor,)))  # fmt: skip
+    made = on_rows(
+        _scaled if factor is None else _weighted,
+        scale[:, None],
+        rows.values,
+        *(() if factor is None else (factor,)),
+    )
     return torch.from_numpy(made).reshape(x.shape).to(x.dtype), rows.one_each(scale)

@@ -127,16 +127,22 @@ def _plan(function: Any) -> _Plan:
         views and function.has_kernel_for_dispatch_key(_CPU_KEY),
         takes,
         not takes and torch.Tag.nondeterministic_seeded in function.tags,
-        tuple(x.name for x in schema.arguments
-              if x.kwarg_only and x.alias_info is not None and x.alias_info.is_write),
-    )  # fmt: skip
+        tuple(
+            x.name
+            for x in schema.arguments
+            if x.kwarg_only and x.alias_info is not None and x.alias_info.is_write
+        ),
+    )
 
 
 @cache
 def _operators() -> tuple[Any, ...]:
     """The operators with a kernel for the CPU, and _WHOLE; a mode may look for each by itself."""
-    names = [name.partition("::") for name in torch._C._dispatch_get_all_op_names()
-             if torch._C._dispatch_has_kernel_for_dispatch_key(name, "CPU")]  # fmt: skip
+    names = [
+        name.partition("::")
+        for name in torch._C._dispatch_get_all_op_names()
+        if torch._C._dispatch_has_kernel_for_dispatch_key(name, "CPU")
+    ]
     pairs = [name.partition(".")[::2] for space, _, name in names if space == "aten"]
     found = [getattr(getattr(_aten, name), overload or "default") for name, overload in pairs]
     whole = (getattr(_aten, name) for name in _WHOLE)

@@ -119,10 +119,23 @@ def _total(steps: Steps, x: torch.Tensor) -> Any:
 
 def _adam(decoupled: bool) -> Callable[..., bool]:
     def rule(
-        optimisers: Optimisers, self: Any, grads: Any, exp_avgs: Any, exp_avg_sqs: Any,
-        max_exp_avg_sqs: Any, state_steps: Any, *, lr: Any, beta1: float, beta2: float,
-        weight_decay: float, eps: float, amsgrad: bool, maximize: bool, **rest: Any,
-    ) -> bool:  # fmt: skip
+        optimisers: Optimisers,
+        self: Any,
+        grads: Any,
+        exp_avgs: Any,
+        exp_avg_sqs: Any,
+        max_exp_avg_sqs: Any,
+        state_steps: Any,
+        *,
+        lr: Any,
+        beta1: float,
+        beta2: float,
+        weight_decay: float,
+        eps: float,
+        amsgrad: bool,
+        maximize: bool,
+        **rest: Any,
+    ) -> bool:
         numbers = [np.float32(float(x)) for x in (lr, beta1, beta2, weight_decay, eps)]
         greatest = max_exp_avg_sqs if amsgrad else exp_avg_sqs
         lists = zip(self, grads, exp_avgs, exp_avg_sqs, greatest, state_steps, strict=True)
@@ -136,10 +149,20 @@ def _adam(decoupled: bool) -> Callable[..., bool]:
 
 
 def _sgd(
-    optimisers: Optimisers, self: Any, grads: Any, momentum_buffer_list: Any, *,
-    weight_decay: float, momentum: float, lr: Any, dampening: float, nesterov: bool,
-    maximize: bool, is_first_step: bool, **rest: Any,
-) -> bool:  # fmt: skip
+    optimisers: Optimisers,
+    self: Any,
+    grads: Any,
+    momentum_buffer_list: Any,
+    *,
+    weight_decay: float,
+    momentum: float,
+    lr: Any,
+    dampening: float,
+    nesterov: bool,
+    maximize: bool,
+    is_first_step: bool,
+    **rest: Any,
+) -> bool:
     buffers = momentum_buffer_list or [x.clone() for x in self]
     numbers = [np.float32(float(x)) for x in (lr, momentum, weight_decay, dampening)]
     flags = int(nesterov), int(maximize), int(is_first_step)

@@ -158,8 +158,9 @@ def _chosen(
     narrow = torch.float32 if kernel in _UNROUNDED else dtype
     operands = [
         value if number is None else float(torch.tensor(number, dtype=torch.float64).to(narrow))
-        for place, value, number in zip(places, values, numbers, strict=False) if place in "abc"
-    ]  # fmt: skip
+        for place, value, number in zip(places, values, numbers, strict=False)
+        if place in "abc"
+    ]
     rest = [float(value) for place, value in zip(places, values, strict=False) if place in "pqr"]
     return Call(kernel, operands, rest, dtype)
 
@@ -256,8 +257,10 @@ def _compute(target: str, call: Call) -> torch.Tensor:
     flat = out.permute(order).reshape(-1)
     operands = [
         x.detach().expand(shape).permute(order).to(call.dtype).reshape(-1)
-        if isinstance(x, torch.Tensor) else x for x in call.operands
-    ]  # fmt: skip
+        if isinstance(x, torch.Tensor)
+        else x
+        for x in call.operands
+    ]
     assert flat.data_ptr() == out.data_ptr()
     lone = [x for x in operands if isinstance(x, torch.Tensor)]
     one = len({(x.data_ptr(), x.stride()) for x in lone}) == 1
@@ -291,7 +294,7 @@ def _compute_part(target: str, call: Call, out: torch.Tensor) -> None:
     operands = [
         x.float().contiguous() if isinstance(x, torch.Tensor) else torch.full(out.shape, x)
         for x in call.operands
-    ]  # fmt: skip
+    ]
     if out.dtype == torch.float32:
         run_kernel(target, call.kernel, operands, out, call.numbers, call.dtype)
         return
@@ -307,9 +310,12 @@ def _compute_part(target: str, call: Call, out: torch.Tensor) -> None:
 
 @lru_cache(maxsize=64)
 def _table(
-    target: str, kernel: str, operands: tuple[str | None, ...], numbers: tuple[str, ...],
+    target: str,
+    kernel: str,
+    operands: tuple[str | None, ...],
+    numbers: tuple[str, ...],
     dtype: torch.dtype,
-) -> Array:  # fmt: skip
+) -> Array:
     """The codes of the results for all codes of a type of 16 bits; None stands for the tensor."""
     codes = torch.from_numpy(np.arange(_CODES, dtype=np.uint16).view(np.int16)).view(dtype)
     given = [codes if x is None else float.fromhex(x) for x in operands]
@@ -369,9 +375,13 @@ def canonical(values: torch.Tensor) -> torch.Tensor:
 
 
 def run_kernel(
-    target: str, name: str, operands: Sequence[Any], out: Any, numbers: Sequence[float] = (),
+    target: str,
+    name: str,
+    operands: Sequence[Any],
+    out: Any,
+    numbers: Sequence[float] = (),
     dtype: torch.dtype = torch.float32,
-) -> None:  # fmt: skip
+) -> None:
     """Runs a kernel on contiguous operands of f32, tensors or arrays, of the size of `out`."""
     kernel = kernel_of(target, name)
     assert kernel is not None

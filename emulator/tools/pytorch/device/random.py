@@ -59,8 +59,14 @@ class _Draw:
     def __init__(self, chip: Chip, generator: Generator) -> None:
         self._chip, self._generator = chip, generator
 
-    def numbers(self, kernel: str, count: int, *numbers: float, dtype: Any = torch.float32,
-                together: int = 0) -> Any:  # fmt: skip
+    def numbers(
+        self,
+        kernel: str,
+        count: int,
+        *numbers: float,
+        dtype: Any = torch.float32,
+        together: int = 0,
+    ) -> Any:
         """`count` numbers of a distribution.
 
         `together`: consecutive numbers that a thread makes of the words of one draw; 0 where it

@@ -24,8 +24,9 @@ class Ranges:
             return None
         made = call_on_cpu(request.function, request.args, request.kwargs)
         given = request.given
-        start, step = (np.float32(given.get(name) or other)
-                       for name, other in (("start", 0), ("step", 1)))  # fmt: skip
+        start, step = (
+            np.float32(given.get(name) or other) for name, other in (("start", 0), ("step", 1))
+        )
         numbers = np.arange(made.numel()).astype(np.float32)
         made.copy_(torch.from_numpy(np.asarray(fma(numbers, step, start))))
         return Answer(made, _WHY, on_chip(self.chip, "recorded"))

@@ -167,9 +167,13 @@ def threads_of(
 
 
 def reduce(
-    tensor: torch.Tensor, axes: Sequence[int], steps: Steps, lists: int, vector: int,
+    tensor: torch.Tensor,
+    axes: Sequence[int],
+    steps: Steps,
+    lists: int,
+    vector: int,
     processors: int,
-) -> State:  # fmt: skip
+) -> State:
     """The states of all results, in the shape of the axes that stay.
 
     `lists`: how many accumulators a thread has where it does not load vectors.
@@ -237,8 +241,9 @@ def _by_vectors(steps: Steps, values: Array, threads: Threads, shift: int) -> St
 
 def _join_lists(steps: Steps, lists: State, axis: int) -> State:
     """Joins the accumulators of each thread, one after the other."""
-    first, *others = (tuple(np.take(x, i, axis) for x in lists)
-                      for i in range(lists[0].shape[axis]))  # fmt: skip
+    first, *others = (
+        tuple(np.take(x, i, axis) for x in lists) for i in range(lists[0].shape[axis])
+    )
     state = first
     for other in others:
         state = steps.join(state, other)

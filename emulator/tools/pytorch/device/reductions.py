@@ -137,9 +137,13 @@ def product(
 
 
 def vector_norm(
-    chip: Chip, x: torch.Tensor, ord: float = 2, dim: Any = None, keepdim: bool = False,
+    chip: Chip,
+    x: torch.Tensor,
+    ord: float = 2,
+    dim: Any = None,
+    keepdim: bool = False,
     dtype: Any = None,
-) -> torch.Tensor | None:  # fmt: skip
+) -> torch.Tensor | None:
     if ord not in (1, 2):
         return None
     x, out = _prepared(x, dtype)
@@ -149,9 +153,13 @@ def vector_norm(
 
 
 def variance_and_mean(
-    chip: Chip, x: torch.Tensor, dim: Any = None, correction: Any = None, keepdim: bool = False,
+    chip: Chip,
+    x: torch.Tensor,
+    dim: Any = None,
+    correction: Any = None,
+    keepdim: bool = False,
     root: bool = False,
-) -> tuple[torch.Tensor, torch.Tensor]:  # fmt: skip
+) -> tuple[torch.Tensor, torch.Tensor]:
     axes = _axes(x, dim)
     middle, squares, count = _state(chip, x, axes, Welford(), 2, 2)
     less = np.float32(1 if correction is None else correction)

@@ -32,17 +32,24 @@ def enter_runtime(stack: ExitStack, chip: Chip, heap: Heap) -> Generator:
     cuda = torch.cuda
     cudart = SimpleNamespace(
         cudaMemGetInfo=lambda device: (heap.total - heap.used, heap.total),
-        cudaProfilerStart=lambda: 0, cudaProfilerStop=lambda: 0,
-        cudaError=SimpleNamespace(success=0), cudaGetErrorString=str,
-        cudaHostRegister=lambda *given: 0, cudaHostUnregister=lambda *given: 0,
-    )  # fmt: skip
+        cudaProfilerStart=lambda: 0,
+        cudaProfilerStop=lambda: 0,
+        cudaError=SimpleNamespace(success=0),
+        cudaGetErrorString=str,
+        cudaHostRegister=lambda *given: 0,
+        cudaHostUnregister=lambda *given: 0,
+    )
     properties = _properties(chip)
     for name, value in {
-        "_cudart": cudart, "default_generators": (generator,), "_initialized": True,
-        "_cached_device_count": 1, "_get_device_properties": lambda device: properties,
-        "_exchange_device": lambda device: 0, "_maybe_exchange_device": lambda device: 0,
+        "_cudart": cudart,
+        "default_generators": (generator,),
+        "_initialized": True,
+        "_cached_device_count": 1,
+        "_get_device_properties": lambda device: properties,
+        "_exchange_device": lambda device: 0,
+        "_maybe_exchange_device": lambda device: 0,
         "is_current_stream_capturing": lambda: False,
-    }.items():  # fmt: skip
+    }.items():
         _set(stack, cuda, name, value)
     _set(stack, torch, "Generator", Generator)
     _set(stack, torch.version, "cuda", "13.0")
@@ -84,17 +91,30 @@ def _properties(chip: Chip) -> Any:
     major, minor = divmod(chip.target.number, 10)
     limit, board = chip.target.shared_limit, chip.board
     return SimpleNamespace(
-        name=f"NVIDIA {chip.name}", major=major, minor=minor, total_memory=board.memory_gib << 30,
+        name=f"NVIDIA {chip.name}",
+        major=major,
+        minor=minor,
+        total_memory=board.memory_gib << 30,
         multi_processor_count=board.processors,
         max_threads_per_multi_processor=chip.processor.threads,
-        max_threads_per_block=1024, warp_size=32, regs_per_multiprocessor=65536,
-        L2_cache_size=board.l2_mib << 20, shared_memory_per_block=48 << 10,
-        shared_memory_per_block_optin=limit, shared_memory_per_multiprocessor=limit + 1024,
-        is_integrated=0, is_multi_gpu_board=0, gcnArchName="", uuid="simulated",
-        clock_rate=board.clock_khz, memory_clock_rate=2619000,
+        max_threads_per_block=1024,
+        warp_size=32,
+        regs_per_multiprocessor=65536,
+        L2_cache_size=board.l2_mib << 20,
+        shared_memory_per_block=48 << 10,
+        shared_memory_per_block_optin=limit,
+        shared_memory_per_multiprocessor=limit + 1024,
+        is_integrated=0,
+        is_multi_gpu_board=0,
+        gcnArchName="",
+        uuid="simulated",
+        clock_rate=board.clock_khz,
+        memory_clock_rate=2619000,
         memory_bus_width=board.memory_bus,
-        pci_bus_id=0, pci_device_id=0, pci_domain_id=0,
-    )  # fmt: skip
+        pci_bus_id=0,
+        pci_device_id=0,
+        pci_domain_id=0,
+    )
 
 
 def _functions(chip: Chip, heap: Heap) -> dict[str, Callable[..., Any]]:

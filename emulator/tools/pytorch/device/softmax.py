@@ -170,9 +170,13 @@ def _softmax(
 
 
 def softmax_gradient(
-    target: Target, given: torch.Tensor, y: torch.Tensor, axis: int, logarithm: bool,
+    target: Target,
+    given: torch.Tensor,
+    y: torch.Tensor,
+    axis: int,
+    logarithm: bool,
     out: torch.dtype,
-) -> torch.Tensor:  # fmt: skip
+) -> torch.Tensor:
     """The gradient of a softmax `y` along an axis, or of its logarithm."""
     if not logarithm:
         given = given * y
