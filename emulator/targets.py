@@ -72,6 +72,7 @@ FEATURES = {
     "add.e4m3x4": "arithmetic on four fp8, fp6 or fp4 elements",
     "redux.f32": "redux.sync of f32",
     "spcompress": "register vectors to their sparse form and back",
+    "multimem.e4m3": "multimem statements of fp8",
     "cvt.e2m1x2": "conversions of fp6, fp4 and ue8m0",
     "cvt.s2f6x2": "conversions of s2f6",
     "cvt.rz.s2f6x2": "conversions to s2f6 with .rz",
@@ -90,8 +91,9 @@ _SPECIFIC_100 = (
     f"{_SPECIFIC_90} tensormap.swizzle_atomicity multicast::cluster::all ldmatrix.b8 "
     "mma.fp8_kind cvt.e2m1x2"
 )
-_TENSOR_MEMORY = f"{_SPECIFIC_100} tcgen05"
+_TENSOR_MEMORY = f"{_SPECIFIC_100} multimem.e4m3 tcgen05"
 _RTX = f"{_SPECIFIC_100} mma.fp4 add.u8x4"
+_EXACT_RTX = "mma.sp.fp4 cvt.s2f6x2 multimem.e4m3"
 
 
 def _chip(
@@ -172,9 +174,9 @@ TARGETS: dict[str, Target] = {
               has_suffixed=f"{_TENSOR_MEMORY} tcgen05.ld.red",
               has_exact="cvt.s2f6x2 tcgen05.scale_vec tcgen05.i8"),
         _chip(120, "rtx_blackwell", 100, 99, plain=(8, 7), exact=(8, 7), family=(8, 8), reserved=1,
-              runs_family=(120, 121), has_suffixed=_RTX, has_exact="mma.sp.fp4 cvt.s2f6x2"),
+              runs_family=(120, 121), has_suffixed=_RTX, has_exact=_EXACT_RTX),
         _chip(121, "rtx_blackwell", 100, 99, plain=(8, 8), exact=(8, 8), family=(8, 8), reserved=1,
-              runs_family=(121,), has_suffixed=_RTX, has_exact="mma.sp.fp4 cvt.s2f6x2"),
+              runs_family=(121,), has_suffixed=_RTX, has_exact=_EXACT_RTX),
     )
     for target in chip
 }  # fmt: skip

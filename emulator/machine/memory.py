@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from dtypes import Array
 from emulator.errors import OperandError, needed, shown, whole
@@ -34,7 +36,8 @@ class Region(NamedTuple):
 
 class Memory:
     """Global memory that launches share: arrays at addresses of one's own choosing, memory of
-    `allocate`, variables of the modules that were made with it, and what kernels got from malloc.
+    `allocate`, variables of the modules that were made with it, what kernels got from malloc, and
+    groups of simulated devices for multimem statements.
 
     Launches work on all of it in place, one at a time, and one that raises leaves it as it was.
     `variables_at` is where the variables of the first module start.
@@ -59,7 +62,13 @@ class Memory:
 
     def __getstate__(self) -> dict[str, Any]:
         heap = [(x.name, x.address, x.held) for x in self._heap.values()]
-        return {"arrays": self.arrays, "heap": heap, "variables_at": self.variables_at}
+        groups = self._arena.multicasts
+        return {
+            "arrays": self.arrays,
+            "heap": heap,
+            "groups": groups,
+            "variables_at": self.variables_at,
+        }
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__init__(state["variables_at"])  # type: ignore[misc]
@@ -68,6 +77,8 @@ class Memory:
         for name, address, held in state["heap"]:
             made = self._arena.allocate(name, held.nbytes, address=address, contents=held)
             self._heap[address] = made
+        for group in state["groups"]:
+            self._arena.multicast(group.name, group.size, group.devices, group.address)
 
     @property
     def arrays(self) -> list[tuple[int, Array, str]]:
@@ -112,9 +123,43 @@ class Memory:
             self._arrays[made.address] = made.held, made
         return made.address
 
-    def free(self, address: int) -> None:
-        """Ends what `map` or `allocate` has put at an address; OperandError where none has."""
+    def multicast(self, devices: Sequence[Any], name: str = "") -> int:
+        """The multimem address of a group of simulated devices, a multiple of 512.
+
+        Each of `devices` is the memory of one: an address of `allocate` or `map`, or an array,
+        which is put here as `map` puts it. multimem statements at the result reach all of them.
+        Raises OperandError for fewer than one device, for memory of different sizes, and as `map`.
+        """
+        title = needed(str, name) or f"multicast group of {len(devices)} devices"
         with self._alone():
+            held = [self._memory_of_device(x, f"device {i}") for i, x in enumerate(devices)]
+            sizes = sorted({made.size for made in held})
+            if len(sizes) != 1:
+                given = " and ".join(map(str, sizes)) or "no device"
+                raise OperandError(
+                    f"the devices of a multicast group have as many bytes each; got {given}"
+                )
+            made = self._arena.multicast(title, sizes[0], tuple(x.address for x in held))
+        return made.address
+
+    def _memory_of_device(self, given: Any, name: str) -> Allocation:
+        """The allocation that is the memory of a device, placed here if an array is given."""
+        if not isinstance(given, (int, np.integer)):
+            array = array_of_argument(given, name)
+            address = self._arena.vacant(array.nbytes)
+            self._put(address, array, name, array.flags.writeable, array)
+        elif (address := int(given)) not in self._arrays:
+            raise OperandError(f"nothing starts at {_hexadecimal(address)} in this Memory")
+        return self._arrays[address][1]
+
+    def free(self, address: int) -> None:
+        """Ends what `map`, `allocate` or `multicast` has put at an address; OperandError where none
+        has."""
+        with self._alone():
+            groups = self._arena.multicasts
+            if group := next((x for x in groups if x.address == address), None):
+                groups.remove(group)
+                return
             if address not in self._arrays:
                 raise OperandError(f"nothing starts at {_hexadecimal(address)} in this Memory")
             _, made = self._arrays.pop(address)

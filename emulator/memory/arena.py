@@ -21,7 +21,9 @@ from numpy.typing import NDArray
 
 from dtypes import Array
 from emulator.errors import OperandError
+from emulator.memory import multicast
 from emulator.memory.allocation import WORD, Allocation, Room, zeros_at
+from emulator.memory.multicast import Multicast, NoMulticast, OfDevices
 from emulator.memory.surface import Texels
 from emulator.memory.texture import Texture
 from emulator.memory.untouched import copy_changed, zeros
@@ -174,6 +176,7 @@ class Arena:
         self._rooms: dict[int, Room] | None = None
         #: the last room of small allocations, and how much of it they take
         self._last: tuple[Room, int] = (_EMPTY.room, 0)
+        self.multicasts: list[Multicast] = []
         #: bytes and what they held before; of an allocation the part that needs no keeping
         self._journal: list[tuple[Array, Array]] = []
         self._kept: dict[Allocation, tuple[int, int]] = {}
@@ -215,15 +218,17 @@ class Arena:
         address overlaps another allocation or is none.
         """
         if address is None:
-            address = self._room(size)
+            address = self.vacant(size)
         elif not 0 < address <= address + size <= 1 << ADDRESS_BITS:
             raise OperandError(
                 f"{name}: an address is 1 … 2**{ADDRESS_BITS} - 1; got {address:#x} with "
                 f"{size} bytes"
             )
         at = bisect_right(self._addresses, address)
-        for near in self._allocations[max(0, at - 1) : at + 1]:
-            if address < near.end and near.address < address + size and not near.freed:
+        around: list[Allocation | Multicast] = [*self.multicasts]
+        around += [x for x in self._allocations[max(0, at - 1) : at + 1] if not x.freed]
+        for near in around:
+            if address < near.end and near.address < address + size:
                 raise OperandError(
                     f"{name}: bytes {address:#x} … {address + size - 1:#x} overlap {near.name}, "
                     f"{near.address:#x} … {near.end - 1:#x}"
@@ -241,6 +246,14 @@ class Arena:
         if made.room.start < 0:
             self._count(made.room)
         self._insert(at, made)
+        return made
+
+    def multicast(
+        self, name: str, size: int, devices: tuple[int, ...], address: int | None = None
+    ) -> Multicast:
+        """A multicast group of devices whose memory starts at these addresses."""
+        made = Multicast(name, self.vacant(size) if address is None else address, size, devices)
+        self.multicasts.append(made)
         return made
 
     def _own(self, address: int, size: int) -> tuple[Room, int]:
@@ -269,14 +282,17 @@ class Arena:
         room.start = -(-self.used // WORD) * WORD + room.residue
         self.used = room.start + len(room.held)
 
-    def _room(self, size: int) -> int:
+    def vacant(self, size: int) -> int:
         """A free address after all that were chosen here, and no allocation nearby."""
         address = self._next
         while True:
-            at = bisect_right(self._addresses, address + size + RED_ZONE)
-            if not at or self._allocations[at - 1].end + RED_ZONE <= address:
+            last = address + size + RED_ZONE
+            at = bisect_right(self._addresses, last)
+            around: list[Allocation | Multicast] = [*self._allocations[max(0, at - 1) : at]]
+            around += (x for x in self.multicasts if x.address <= last)
+            end = max((x.end for x in around), default=0)
+            if end + RED_ZONE <= address:
                 break
-            end = self._allocations[at - 1].end
             address = -(-(end + RED_ZONE) // ALIGNMENT) * ALIGNMENT
         self._next = -(-(address + size + RED_ZONE) // ALIGNMENT) * ALIGNMENT
         return address
@@ -322,7 +338,7 @@ class Arena:
         are its own."""
         out = Arena()
         out._allocations, out._addresses = self._allocations[:], self._addresses[:]
-        out.used, out._next = self.used, self._next
+        out.used, out._next, out.multicasts = self.used, self._next, self.multicasts[:]
         return out
 
     def copy(self) -> Arena:
@@ -426,6 +442,15 @@ class Arena:
             self._freed.pop()
 
     # --- accesses ---
+
+    def of_devices(self, addresses: Addresses, size: int) -> Iterator[OfDevices]:
+        """Where accesses at multimem addresses lead to, see `multicast.of_devices`; raises
+        AccessError."""
+        try:
+            yield from multicast.of_devices(self.multicasts, addresses, size)
+        except NoMulticast as wrong:
+            fault = Fault(wrong.index, int(addresses[wrong.index]), wrong.kind, wrong.reason)
+            raise AccessError(fault) from None
 
     def words(self, addresses: Addresses, size: int, write: bool) -> list[Part]:
         """Where accesses of `size` bytes, each aligned to its size, lead to: one part for each
@@ -563,9 +588,12 @@ class Arena:
         raise AccessError(Fault(index, address, "misaligned", reason))
 
     def _refuse(self, index: int, address: int, size: int, write: bool) -> None:
-        found = self.find(address)
+        found, group = self.find(address), multicast.find(self.multicasts, address)
         verb = "written" if write else "read"
-        if address == 0:
+        if group is not None:
+            reason = f"{group.place(address)} is {verb}: a multimem address is for multimem alone"
+            kind = "address space"
+        elif address == 0:
             reason, kind = f"the null pointer is {verb}", "out of bounds"
         elif found is not None and found.freed:
             reason, kind = f"{found.place(address)} is {verb} after it was freed", "use after free"

@@ -412,7 +412,7 @@ def extremes(
     ordinals, nans = [], []
     for code in codes:
         magnitude = rounded.magnitudes(t, code)
-        is_nan = magnitude > t.format.infinity
+        is_nan = rounded.are_nans(t, code)
         ordinal = magnitude.view(word) if abs else _ordinals(t, code.view(word))
         ordinals.append(w.put(is_nan, lost, ordinal))
         nans.append(is_nan)

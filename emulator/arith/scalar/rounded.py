@@ -33,7 +33,7 @@ def magnitudes(t: ScalarType, words: Word) -> Word:
 
 def are_nans(t: ScalarType, words: Word) -> Word:
     """Mask of the words that are NaNs."""
-    return magnitudes(t, words) > t.format.infinity
+    return magnitudes(t, words) > (t.format.infinity or t.format.max_finite)
 
 
 def flushed(w: Words, t: ScalarType, words: Word) -> Word:

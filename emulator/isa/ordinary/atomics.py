@@ -1,6 +1,7 @@
 """Atomic operations and reductions on memory: PTX ISA 9.7.13 and, for multimem, 9.7.9.
 
 The rule of a row is that of the value that the location gets: see `emulator.arith.scalar.atomic`.
+That of multimem.ld_reduce combines the words of all devices: `emulator.arith.scalar.multimem`.
 """
 
 from collections.abc import Iterator
@@ -68,55 +69,72 @@ def _exchanges() -> Iterator[Row]:
     yield _row(compare, "d~, [a:space], b, c", "1.1")
 
 
-#: operations and types of multimem.ld_reduce and multimem.red, and whether there are sums in f32
-_MULTIMEM = (
-    ("operation=and|or|xor", "type=b32|b64"),
-    ("operation=add", "type=u32|s32|u64"),
-    ("operation=min|max", "type=u32|s32|u64|s64"),
-    ("operation=add", "type=f64"),
-    ("operation=add{.vec=v2|v4}", "type=f32"),
-    ("operation=add|min|max.vec=v2|v4|v8", "type=f16|bf16"),
-    ("operation=add|min|max{.vec=v2|v4}", "type=f16x2|bf16x2"),
+#: vectors and types of fp8 in memory of several devices
+_FP8 = (
+    (".vec=v4|v8", "e4m3|e5m2"),
+    (".vec=v2|v4|v8", "e4m3x2|e5m2x2"),
+    ("{.vec=v2|v4}", "e4m3x4|e5m2x4"),
 )
-
-
-_Multimem = partial(
-    Row,
-    rule="",
-    targets=_90,
-    version="8.1",
-    needs=MEMORY_NEEDS,
-    effects="exchanges",
-    unmodelled="its addresses stand for memory of several GPUs",
+#: vectors and types of the other floating-point elements, and the operations that reduce them
+_FLOATS = (
+    ("", "f64", "add"),
+    ("{.vec=v2|v4}", "f32", "add"),
+    (".vec=v2|v4|v8", "f16|bf16", "add|min|max"),
+    ("{.vec=v2|v4}", "f16x2|bf16x2", "add|min|max"),
 )
+#: operations and types of integers
+_INTEGERS = (("and|or|xor", "b32|b64"), ("add", "u32|s32|u64"), ("min|max", "u32|s32|u64|s64"))
+_LOADED, _STORED = "{d*vec}, [a:space]", "[a:space], {b*vec}"
+
+_Multimem = partial(Row, targets=_90, version="8.1", needs=MEMORY_NEEDS)
+_Fp8 = partial(_Multimem, targets=having("multimem.e4m3"), version="8.6")
 
 
-def _multimem() -> Iterator[Row]:
-    for operation, types in _MULTIMEM:
-        for order in ("{.weak}", f".semantics=relaxed|acquire.{SCOPE}"):
-            form = f"multimem.ld_reduce!{order}{{.space=global}}.%s.{types}"
-            yield _Multimem(form % operation, "{d*vec}, [a:space]")
+def _loads_reduced() -> Iterator[Row]:
+    load = partial(_Multimem, rule="multimem.reduce", effects="reads polls")
+    small = partial(_Fp8, rule="multimem.reduce", effects="reads polls")
+    sums = partial(small, unmodelled="the rounding of sums of fp8 is not known")
+    for order in ("{.weak}", f".semantics=relaxed|acquire.{SCOPE}"):
+        form = f"multimem.ld_reduce!{order}{{.space=global}}.operation=%s%s.type=%s"
+        for operations, types in _INTEGERS:
+            yield load(form % (operations, "", types), _LOADED)
+        for vec, types, operations in _FLOATS:
+            yield load(form % (operations, vec, types), _LOADED)
             if "f16" in types:
-                summed = operation.replace("add|min|max", "add.acc::f32")
-                yield _Multimem(form % summed, "{d*vec}, [a:space]", version="8.2")
-        reduced = operation.replace("add|min|max", "add") if "f16" in types else operation
-        for order in ("", f".semantics=relaxed|release.{SCOPE}"):
-            form = f"multimem.red!{order}{{.space=global}}.{reduced}.{types}"
-            yield _Multimem(form, "[a:space], {b*vec}")
+                wide = f"add.accumulator=acc::f32{vec}"
+                yield load(form % (wide, "", types), _LOADED, version="8.2")
+        for vec, types in _FP8:
+            yield small(form % ("min|max", vec, types), _LOADED)
+            yield sums(form % ("add{.accumulator=acc::f16}", vec, types), _LOADED)
+
+
+def _stores_multicast() -> Iterator[Row]:
     for order in ("{.weak}", f".semantics=relaxed|release.{SCOPE}"):
-        for vec, types in (
-            ("", "b32|b64|u32|u64|s32|s64|f64"),
-            ("{.vec=v2|v4}", "f32"),
-            (".vec=v2|v4|v8", "f16|bf16"),
-            ("{.vec=v2|v4}", "f16x2|bf16x2"),
-        ):
-            form = f"multimem.st!{order}{{.space=global}}{vec}.type={types}"
-            yield _Multimem(form, "[a:space], {b*vec}")
+        form = f"multimem.st!{order}{{.space=global}}%s.type=%s"
+        yield _Multimem(form % ("", "b32|b64|u32|u64|s32|s64"), _STORED, effects="writes")
+        for vec, types, _ in _FLOATS:
+            yield _Multimem(form % (vec, types), _STORED, effects="writes")
+        for vec, types in _FP8:
+            yield _Fp8(form % (vec, types), _STORED, effects="writes")
+
+
+def _reductions_multicast() -> Iterator[Row]:
+    reduction = partial(_Multimem, rule="atomic.update", effects="writes exchanges reduces")
+    for order in ("", f".semantics=relaxed|release.{SCOPE}"):
+        form = f"multimem.red!{order}{{.space=global}}.operation=%s%s.type=%s"
+        for operations, types in _INTEGERS:
+            yield reduction(form % (operations, "", types), _STORED)
+        for vec, types, operations in _FLOATS:
+            yield reduction(form % ("add", vec, types), _STORED)
+            if operations != "add":  # vectors alone
+                yield reduction(form % ("min|max", vec.strip("{}"), types), _STORED)
 
 
 ROWS = (
     *_rows("atom", "relaxed|acquire|release|acq_rel", "d~, [a:space], b"),
     *_exchanges(),
     *_rows("red", "relaxed|release", "[a:space], b"),
-    *_multimem(),
+    *_loads_reduced(),
+    *_stores_multicast(),
+    *_reductions_multicast(),
 )

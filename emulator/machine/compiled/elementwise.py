@@ -23,6 +23,8 @@ from emulator.machine.compiled.function import NAME, Input, SegmentFunction
 from emulator.machine.compiled.segment import SIGNATURE, WORTH_A_THREAD
 from emulator.machine.compiled.translation import can_translate, emit
 from emulator.machine.shared.operands import destinations, space_of
+from emulator.machine.vector import access
+from emulator.machine.vector.statements import maker_of
 from emulator.machine.vector.strand import WARP
 from emulator.memory.windows import WINDOW_BITS
 from emulator.ptx.program import (
@@ -158,9 +160,10 @@ def _fits(statement: Statement, function: Function, target: Target) -> bool:
     if statement.targets:
         return len(statement.targets) == 1
     if "reads" in statement.effects:
-        place = statement.operands["a"]
-        space = space_of(statement, place)
-        return space in ("global", "param") and isinstance(statement.operands["d"], Register)
+        is_load = maker_of(str(statement.instruction)) is access.load
+        space = space_of(statement, statement.operands["a"])
+        fits = is_load and space in ("global", "param")
+        return fits and isinstance(statement.operands["d"], Register)
     if any(isinstance(x, SpecialRegister) for x in statement.operands.values()):
         return False
     return "pure" in statement.effects and can_translate(statement, function, target)

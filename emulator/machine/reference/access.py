@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -84,10 +84,16 @@ def _part(place: ParameterPlace, offset: int) -> ParameterPlace:
 
 
 def atomic(statement: Statement, function: Function) -> Run:
-    """Each element of a vector is a location by itself."""
-    ins, place = ordinary(statement), statement.operands["a"]
-    type_ = ins.types[-1]
-    space, address = space_of(statement, place), addresses(place)
+    address = addresses(statement.operands["a"])
+    return _updating(statement, function, lambda thread: (address(thread),))
+
+
+def _updating(
+    statement: Statement, function: Function, places: Callable[[Thread], Sequence[int]]
+) -> Run:
+    """Updates the location at each of some addresses; each element of a vector is one by itself."""
+    ins = ordinary(statement)
+    type_, space = ins.types[-1], space_of(statement, statement.operands["a"])
     sources = [items_of(statement.operands[x]) for x in "bc" if x in statement.operands]
     reads = [[reader(item, type_) for item in items] for items in sources]
     count, size = len(reads[0]), TYPES[type_].size
@@ -97,20 +103,69 @@ def atomic(statement: Statement, function: Function) -> Run:
     mask = (1 << size) - 1
 
     def run(thread: Thread) -> None:
-        where, _ = memory.resolve(space, at := address(thread))
-        rule = rules["shared" if where in ("shared", "cluster") else "global"]
         words = [[read(thread) for read in items] for items in reads]
+        for at in places(thread):
+            where, _ = memory.resolve(space, at)
+            rule = rules["shared" if where in ("shared", "cluster") else "global"]
 
-        def change(old: int) -> int:
-            parts = [old >> i * size & mask for i in range(count)]
-            new = [rule(part, *given) for part, *given in zip(parts, *words, strict=True)]
-            return sum(word << i * size for i, word in enumerate(new))
+            def change(old: int, rule: Callable[..., int] = rule) -> int:
+                parts = [old >> i * size & mask for i in range(count)]
+                new = [rule(part, *given) for part, *given in zip(parts, *words, strict=True)]
+                return sum(word << i * size for i, word in enumerate(new))
 
-        old = memory.update(thread, space, at, size * count // 8, change)
-        for i, write in enumerate(writes):
-            write(thread, old >> i * size & mask)
+            old = memory.update(thread, space, at, size * count // 8, change)
+            for i, write in enumerate(writes):
+                write(thread, old >> i * size & mask)
 
     return guarded(statement, run)
+
+
+# --- multimem -------------------------------------------------------------------------------------
+
+
+def _of_devices(statement: Statement, count: int) -> Callable[[Thread], list[int]]:
+    """The addresses in the memory of each device at which a thread accesses `count` elements."""
+    address = addresses(statement.operands["a"])
+    total = TYPES[ordinary(statement).types[-1]].size // 8 * count
+    return lambda thread: memory.of_devices(thread, address(thread), total)
+
+
+def load_reduced(statement: Statement, function: Function) -> Run:
+    """multimem.ld_reduce: the words of all devices as one."""
+    ins = ordinary(statement)
+    items, type_ = items_of(statement.operands["d"]), ins.types[-1]
+    writes = [writer(item, type_, function) for item in items]
+    places, combine = _of_devices(statement, len(items)), bind_reference(ins)
+    size = TYPES[type_].size
+    mask = (1 << size) - 1
+
+    def run(thread: Thread) -> None:
+        total = size // 8 * len(items)
+        words = [memory.load(thread, "global", at, total) for at in places(thread)]
+        for i, write in enumerate(writes):
+            write(thread, combine(*(word >> i * size & mask for word in words)))
+
+    return guarded(statement, run)
+
+
+def store_multicast(statement: Statement, function: Function) -> Run:
+    """multimem.st: the same words to the memory of each device."""
+    type_, items = ordinary(statement).types[-1], items_of(statement.operands["b"])
+    reads, size = [reader(item, type_) for item in items], TYPES[type_].size // 8
+    places = _of_devices(statement, len(items))
+
+    def run(thread: Thread) -> None:
+        word = sum(read(thread) << 8 * size * i for i, read in enumerate(reads))
+        for at in places(thread):
+            memory.store(thread, "global", at, size * len(reads), word)
+
+    return guarded(statement, run)
+
+
+def reduce_multicast(statement: Statement, function: Function) -> Run:
+    """multimem.red: an atomic operation in the memory of each device."""
+    places = _of_devices(statement, len(items_of(statement.operands["b"])))
+    return _updating(statement, function, places)
 
 
 # --- addresses ------------------------------------------------------------------------------------

@@ -165,6 +165,15 @@ def block_of(thread: Thread, address: int) -> Block:
     return cluster.blocks[rank]
 
 
+def of_devices(thread: Thread, address: int, size: int) -> list[int]:
+    """The addresses in the memory of each device that a multimem address stands for.
+
+    Raises AccessError for an address that is none.
+    """
+    (found,) = thread.run.arena.of_devices(np.array([address], np.uint64), size)
+    return [int(x[0]) for x in found.addresses]
+
+
 # --- generic addresses ----------------------------------------------------------------------------
 
 

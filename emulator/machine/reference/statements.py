@@ -43,6 +43,9 @@ EACH: dict[str, Callable[[Statement, Function], Run]] = {
     "st": access.store,
     "atom": access.atomic,
     "red": access.atomic,
+    "multimem.ld_reduce": access.load_reduced,
+    "multimem.st": access.store_multicast,
+    "multimem.red": access.reduce_multicast,
     "cvta": access.convert_address,
     "isspacep": access.is_in_space,
     "mapa": access.map_to_rank,
@@ -66,7 +69,11 @@ EACH: dict[str, Callable[[Statement, Function], Run]] = {
 #: makers of stores -> the order in which threads store
 ORDERS: dict[
     Callable[[Statement, Function], Run], Callable[[Statement], Callable[[Thread], int]]
-] = {access.store: access.storing_order, surfaces.store: surfaces.storing_order}
+] = {
+    access.store: access.storing_order,
+    access.store_multicast: access.storing_order,
+    surfaces.store: surfaces.storing_order,
+}
 #: the same of those that say where a thread goes on, and of those that threads execute together
 FLOWS = {**control.FLOWS, **synchronisation.FLOWS, **mbarriers.FLOWS}
 TOGETHER: dict[str, Callable[[Statement, Function], Together]] = {

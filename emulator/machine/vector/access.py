@@ -50,13 +50,13 @@ def load(statement: Statement, function: Function) -> Step:
     def run(s: Strand, mask: Array | None) -> None:
         positions = memory.positions_of(mask)
         words = memory.load(s, space, selected(find(s), mask), size, positions)
-        for write, part in zip(writes, _taken_apart(words, type_, len(items)), strict=True):
-            write(s, part if mask is None else _among_all(s, part, mask), mask)
+        for write, part in zip(writes, taken_apart(words, type_, len(items)), strict=True):
+            write(s, part if mask is None else among_all(s, part, mask), mask)
 
     return guarded(statement, run)
 
 
-def _taken_apart(words: Array, type_: str, count: int) -> list[Array]:
+def taken_apart(words: Array, type_: str, count: int) -> list[Array]:
     """The elements of accesses, each of all lanes."""
     kind = TYPES[type_]
     if count == 1:
@@ -67,7 +67,7 @@ def _taken_apart(words: Array, type_: str, count: int) -> list[Array]:
     return list(np.ascontiguousarray(held.T))
 
 
-def _among_all(s: Strand, words: Array, mask: Array) -> Array:
+def among_all(s: Strand, words: Array, mask: Array) -> Array:
     """Words of the lanes of a mask at their places among all lanes."""
     out = np.zeros((len(s), *words.shape[1:]), words.dtype)
     out[mask] = words
@@ -85,14 +85,14 @@ def store(statement: Statement, function: Function) -> Step:
     space, find = space_of(statement, place), addresses(place, function)
 
     def run(s: Strand, mask: Array | None) -> None:
-        words = _together([read(s) for read in reads])
+        words = together([read(s) for read in reads])
         positions = memory.positions_of(mask)
         memory.store(s, space, selected(find(s), mask), selected(words, mask), positions)
 
     return guarded(statement, run)
 
 
-def _together(words: list[Array]) -> Array:
+def together(words: list[Array]) -> Array:
     """Neighbouring words as one access: ``(lanes,)``, or ``(lanes, words of 8 bytes)``."""
     if len(words) == 1:
         return words[0]
@@ -141,7 +141,7 @@ def atomic(statement: Statement, function: Function) -> Step:
     def run(s: Strand, mask: Array | None) -> None:
         positions = memory.positions_of(mask)
         where = find(s)
-        words = tuple(_together([read(s) for read in items]) for items in reads)
+        words = tuple(together([read(s) for read in items]) for items in reads)
         operation = operations[memory.space_at(space, where)]
         old = update(
             s,
@@ -151,8 +151,8 @@ def atomic(statement: Statement, function: Function) -> Step:
             operation,
             positions,
         )
-        for write, part in zip(writes, _taken_apart(old, type_, count), strict=False):
-            write(s, part if mask is None else _among_all(s, part, mask), mask)
+        for write, part in zip(writes, taken_apart(old, type_, count), strict=False):
+            write(s, part if mask is None else among_all(s, part, mask), mask)
 
     return guarded(statement, run)
 
