@@ -100,10 +100,10 @@ def test_json(folder, capsys):
 
 def test_problems(folder, capsys):
     assert main(["launch", "scale.ptx", "--problems"]) == 0
-    fetch = ".reg .b64 %q<4>; clmad.lo.u64 %q0, %q1, %q2, %q3;"
+    fetch = ".reg .b64 %q<4>; multimem.st.async.u64 %q0, %q1, %q2, %q3;"
     Path("tex.ptx").write_text(SCALE.replace("    ret;", f"    {fetch}\n    ret;"))
     assert main(["launch", "tex.ptx", "--problems"]) == 1
-    assert "'clmad.lo.u64' is legal PTX, not modelled here" in capsys.readouterr().out
+    assert "'multimem.st.async.u64' is legal PTX, not modelled here" in capsys.readouterr().out
 
 
 RIGHT = "scale.ptx --block 8 --arg x.npy --arg zeros:f4:8"

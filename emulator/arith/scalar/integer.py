@@ -132,6 +132,24 @@ def _(
 
 
 @rule
+def clmad(t: ScalarType, a: int, b: int, c: int, *, mode: str = "lo") -> int:
+    """The lower or upper half of the carry-less product, that of polynomials over GF(2), xor c."""
+    product = 0
+    for i in range(t.bits):
+        product ^= (b << i) * (a >> i & 1)
+    return t.word(product >> t.bits if mode == "hi" else product) ^ c
+
+
+@clmad.long_words
+def _(w: Words, t: ScalarType, a: Word, b: Word, c: Word, *, mode: str = "lo") -> Word:
+    out = c
+    for i in range(mode == "hi", t.bits):
+        part = b >> t.bits - i if mode == "hi" else b << i
+        out = out ^ part & -(a >> i & 1)
+    return out
+
+
+@rule
 def mul24(t: ScalarType, a: int, b: int, *, mode: str = "lo") -> int:
     """9.7.1.5: bits 31..0 (.lo) or 47..16 (.hi) of the product of the low 24 bits."""
     return t.word(_number24(t, a) * _number24(t, b) >> (16 if mode == "hi" else 0))

@@ -5,7 +5,7 @@ from emulator.targets import having
 
 INTEGERS = "u16|u32|u64|s16|s32|s64"
 _WORDS = "u32|s32|u64|s64"
-_90 = having("sm_90")
+_80, _90 = having("sm_80"), having("sm_90")
 _BYTES = having("add.u8x4")
 
 #: of u32 ptxas divides without a branch
@@ -34,6 +34,7 @@ _ARITHMETIC = (
     Row("mul24.mode=lo|hi!.type=u32|s32", "d, a, b", "integer.mul24"),
     Row("mad24.mode=lo|hi!.type=u32|s32", "d, a, b, c", "integer.mad24"),
     Row("mad24.mode=hi!.sat.type=s32", "d, a, b, c", "integer.mad24"),
+    Row("clmad.mode=lo|hi!.type=u64|s64", "d, a, b, c", "integer.clmad", _80, "9.3"),
     Row(f"sad.type={INTEGERS}", "d, a, b, c", "integer.sad"),
     Row(f"div.type={INTEGERS}", "d, a, b", "integer.div", effects=_SPLIT),
     Row(f"rem.type={INTEGERS}", "d, a, b", "integer.rem", effects=_SPLIT),
