@@ -1,10 +1,10 @@
-"""Statements that load, store, update memory atomically, and compute addresses (PTX ISA 9.7.9)."""
+"""Statements that load, store, update memory atomically, and take room on the stack, one thread at
+a time (PTX ISA 9.7.9)."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 from emulator.arith.scalar.rule import bind_reference
 from emulator.arith.scalar.types import TYPES
@@ -12,10 +12,9 @@ from emulator.machine.reference import memory
 from emulator.machine.reference.compute import Run, guarded
 from emulator.machine.reference.operands import addresses, reader, writer
 from emulator.machine.reference.thread import Thread
-from emulator.machine.shared.failure import Failure
 from emulator.machine.shared.operands import ordinary, space_of, word_type
 from emulator.machine.shared.served import within_group
-from emulator.memory.windows import LOCAL, PARAMETERS, RANK_BITS, SHARED, WINDOW_BITS
+from emulator.machine.shared.surfaces import size_in
 from emulator.ptx.program import Constant, Function, ParameterPlace, Statement, items_of
 
 # --- ld, ldu, st ----------------------------------------------------------------------------------
@@ -75,6 +74,17 @@ def storing_order(statement: Statement) -> Callable[[Thread], int]:
     return lambda thread: thread.lane ^ bits
 
 
+def storing_order_on_surface(statement: Statement) -> Callable[[Thread], int]:
+    """The same of ``sust``."""
+    handle, size_of = addresses(statement.operands["s"]), size_in(statement)
+
+    def key(thread: Thread) -> int:
+        texels = thread.run.arena.surfaces.get(handle(thread))
+        return thread.lane ^ (within_group(size_of(texels)) if texels else 0)
+
+    return key
+
+
 def _part(place: ParameterPlace, offset: int) -> ParameterPlace:
     """The place so many bytes further in a parameter of a call."""
     return replace(place, offset=place.offset + offset)
@@ -113,64 +123,6 @@ def atomic(statement: Statement, function: Function) -> Run:
     return guarded(statement, run)
 
 
-# --- addresses ------------------------------------------------------------------------------------
-
-_WINDOWS = {"shared": SHARED, "local": LOCAL, "param": PARAMETERS}
-
-
-def convert_address(statement: Statement, function: Function) -> Run:
-    """cvta: generic addresses of global memory and constants are those of the space."""
-    modifiers = ordinary(statement).modifiers
-    window = _WINDOWS.get(modifiers["space"].partition("::")[0], 0)
-    read = reader(statement.operands["a"], "u64")
-    write = writer(statement.operands["d"], "u64", function)
-    inside = (1 << WINDOW_BITS) - 1
-
-    def run(thread: Thread) -> None:
-        word = read(thread)
-        if window:
-            word = (word & inside) + (0 if modifiers["to"] else window)
-        write(thread, word)
-
-    return guarded(statement, run)
-
-
-def is_in_space(statement: Statement, function: Function) -> Run:
-    space = ordinary(statement).modifiers["space"]
-    read = reader(statement.operands["a"], "u64")
-    write = writer(statement.operands["p"], "pred", function)
-
-    def run(thread: Thread) -> None:
-        write(thread, int(memory.leads_to(thread, read(thread), space)))
-
-    return guarded(statement, run)
-
-
-def map_to_rank(statement: Statement, function: Function) -> Run:
-    """mapa: the address of the same place in shared memory of another block of the cluster."""
-    ins = ordinary(statement)
-    type_ = ins.types[-1]
-    read, rank = reader(statement.operands["a"], type_), reader(statement.operands["b"], "u32")
-    write = writer(statement.operands["d"], type_, function)
-    window = SHARED if type_ == "u64" and not ins.modifiers["space"] else 0
-
-    def run(thread: Thread) -> None:
-        chosen, size = rank(thread), thread.run.blocks_of_cluster
-        if chosen >= size:
-            raise Failure("cluster", f"rank {chosen} in a cluster of {size} blocks")
-        inside = read(thread) & (1 << RANK_BITS) - 1
-        write(thread, (inside | chosen << RANK_BITS) + window)
-
-    return guarded(statement, run)
-
-
-def rank_of(statement: Statement, function: Function) -> Run:
-    """getctarank: the block of the cluster whose shared memory an address leads to."""
-    read = reader(statement.operands["a"], ordinary(statement).types[-1])
-    write = writer(statement.operands["d"], "u32", function)
-    return guarded(statement, lambda thread: write(thread, memory.rank_at(read(thread))))
-
-
 # --- the stack ------------------------------------------------------------------------------------
 
 
@@ -179,7 +131,7 @@ def allocate_on_stack(statement: Statement, function: Function) -> Run:
     type_ = ordinary(statement).types[-1]
     size = reader(statement.operands["size"], type_)
     write = writer(statement.operands["d"], type_, function)
-    given: Any = statement.operands.get("alignment")
+    given = statement.operands.get("alignment")
     alignment = given.word if isinstance(given, Constant) else 8
 
     def run(thread: Thread) -> None:

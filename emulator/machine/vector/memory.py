@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from dtypes import Array
 from emulator.machine.shared.served import storing_order
 from emulator.memory.arena import AccessError, Fault, extent_of
-from emulator.memory.windows import FUNCTIONS, LOCAL, PARAMETERS, RANK_BITS, SHARED, WINDOW_BITS
+from emulator.memory.windows import LOCAL, PARAMETERS, RANK_BITS, SHARED, WINDOW_BITS
 
 if TYPE_CHECKING:
     from emulator.machine.vector.strand import Strand
@@ -324,11 +324,6 @@ def rows_of_ranks(lanes: Who, addresses: Addresses) -> Places:
     return lanes.rows // size * size + ranks
 
 
-def rank_at(s: Strand, addresses: Addresses) -> Array:
-    """The rank in the cluster of the block whose shared memory an address leads to."""
-    return ((addresses & _INSIDE) >> _RANK).astype(np.uint32)
-
-
 def shared_rank(s: Strand) -> Array:
     """For each lane, or for all, the field of its block's rank in addresses of shared memory."""
     wave = s.wave
@@ -349,28 +344,6 @@ def space_at(space: str, addresses: Addresses) -> str:
     if space:
         return "shared" if space in ("shared", "cluster") else "global"
     return "shared" if int(addresses[0] >> _WINDOW) == SHARED >> WINDOW_BITS else "global"
-
-
-def leads_to(s: Strand, addresses: Addresses, space: str) -> Array:
-    """True where generic addresses lead into a space."""
-    window = addresses >> _WINDOW
-    if space.startswith("shared"):
-        inside: Array = window == SHARED >> WINDOW_BITS
-        if space == "shared::cluster":
-            return inside
-        rank = shared_rank(s) >> _RANK
-        return inside & ((addresses & _INSIDE) >> _RANK == rank)
-    if space == "local":
-        return window == LOCAL >> WINDOW_BITS
-    if space == "global":
-        special = [x >> WINDOW_BITS for x in (SHARED, LOCAL, FUNCTIONS)]
-        return ~np.isin(window, special)
-    name = "parameters" if space.startswith("param") else ""
-    arena = s.wave.grid.arena
-    held = [arena.find(int(address)) for address in addresses]
-    if name:
-        return np.array([x is not None and x.name == name for x in held])
-    return np.array([x is not None and not x.writable and x.name != "parameters" for x in held])
 
 
 def to_shared(wave: Wave, addresses: Addresses) -> Addresses:
