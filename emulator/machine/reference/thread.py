@@ -16,6 +16,7 @@ import numpy as np
 from emulator.arith import Engine
 from emulator.machine.shared.barriers import BARRIERS
 from emulator.machine.shared.convergence import Convergence
+from emulator.machine.shared.launching import RunningLaunch
 from emulator.machine.shared.pending import Pending
 from emulator.machine.shared.place import Index
 from emulator.machine.shared.products import WARPGROUPS, Products
@@ -310,7 +311,7 @@ class Run:
     """A launch under way: what all its threads share."""
 
     #: the `Launch`, which also says where errors happened
-    launch: Any
+    launch: RunningLaunch
     program: Program
     function: Function
     #: the steps of the statements, by their pc

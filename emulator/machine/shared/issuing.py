@@ -67,7 +67,8 @@ class CompletionWatch(Protocol):
 class TensorCoreWatch(Protocol):
     """Checks of tcgen05: what warps and threads issue, read and give back."""
 
-    completion: CompletionWatch
+    @property
+    def completion(self) -> CompletionWatch: ...
 
     def space(self, held: Array, row: int, lane: int) -> Space: ...
     def operation(self, operation: TensorOperation) -> None: ...
@@ -79,7 +80,8 @@ class TensorCoreWatch(Protocol):
 class Watch(Protocol):
     """Checks of asynchronous statements, where a launch brings some."""
 
-    tensor_cores: TensorCoreWatch
+    @property
+    def tensor_cores(self) -> TensorCoreWatch: ...
 
     def issued(self, lane: int, barrier: int | None) -> None: ...
     def stored_by_copy(self, lane: int, places: Places) -> None: ...

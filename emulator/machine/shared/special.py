@@ -33,10 +33,14 @@ class LaunchSizes(Protocol):
     reserved_shared: int
     #: multiprocessors
     processors: int
-    #: whether the kernel or the launch asks for clusters
-    explicit_cluster: int
-    #: words of registers of the environment, %envreg1 and so on, by name
-    environment: Mapping[str, int]
+
+    @property
+    def explicit_cluster(self) -> int:
+        """1 if the kernel or the launch asks for clusters."""
+
+    @property
+    def environment(self) -> Mapping[str, int]:
+        """Words of %envreg1 and so on, by name."""
 
 
 class Readers(NamedTuple):

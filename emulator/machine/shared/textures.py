@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -96,7 +95,7 @@ def _read_of(statement: Statement) -> Read:
     return read
 
 
-def _fetch_of(statement: Statement) -> Callable[[Texture, list[Array]], Any]:
+def _fetch_of(statement: Statement) -> Callable[[Texture, list[Array]], Array]:
     ins = ordinary(statement)
     kind, given = ins.types
     asked = Fetch(
@@ -111,7 +110,7 @@ def _fetch_of(statement: Statement) -> Callable[[Texture, list[Array]], Any]:
     count = len(place.coordinates[-1].items[: _COUNTED.get(asked.geometry)])
     leveled, resident = "level" in statement.operands, "p" in statement.operands
 
-    def fetch(texture: Texture, words: list[Array]) -> Any:
+    def fetch(texture: Texture, words: list[Array]) -> Array:
         level = words[count] if leveled else None
         out = texture.fetch(asked, words[:count], level, words[count + leveled :])
         if kind == "f16x2":
@@ -121,10 +120,10 @@ def _fetch_of(statement: Statement) -> Callable[[Texture, list[Array]], Any]:
     return fetch
 
 
-def _query_of(statement: Statement) -> Callable[[Texture, list[Array]], Any]:
+def _query_of(statement: Statement) -> Callable[[Texture, list[Array]], Array]:
     which = _QUERIES.index(ordinary(statement).modifiers["query"])
 
-    def query(texture: Texture, words: list[Array]) -> Any:
+    def query(texture: Texture, words: list[Array]) -> Array:
         levels = words[0].astype(np.uint32) if words else np.zeros(1, np.uint32)
         return np.array([[texture.query(int(k))[which]] for k in levels], np.uint32)
 

@@ -38,7 +38,7 @@ class Waiting:
 
 def check_barrier(numbers: Array, threads: Array) -> None:
     """Raises Failure for a barrier that lanes name which is none, or counts no whole warps."""
-    wrong = is_wrong(numbers, threads)
+    wrong = np.atleast_1d(is_wrong(numbers, threads))
     if wrong.any():
         first = int(np.argmax(wrong))
         number, count = (int(x[min(first, len(x) - 1)]) for x in (numbers, threads))

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, partial
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -160,7 +160,8 @@ def _sources(lanes: Who, at: Array, size: int, sizes: Places) -> tuple[Array, Pl
     arena = lanes.wave.grid.arena
     for one in np.unique(sizes).tolist():
         arena.bytes(at[sizes == one], one, False)
-    return arena.bytes(at, 1, False)
+    held, places = arena.bytes(at, 1, False)
+    return cast(Array, held), places
 
 
 def _at_once(make: MakeAtOnce, statement: Statement, function: Function) -> Step:

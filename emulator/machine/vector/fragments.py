@@ -13,7 +13,7 @@ from emulator.isa.instruction import Instruction
 from emulator.isa.signature import Operand
 from emulator.machine.shared.failure import Failure
 from emulator.machine.shared.operands import signed, word_type
-from emulator.machine.vector.operands import reader, writer
+from emulator.machine.vector.operands import Read, reader, writer
 from emulator.machine.vector.strand import Lanes, Strand
 from emulator.ptx.program import Bound, Function, Register, Statement, Vector
 
@@ -149,7 +149,7 @@ class Fetch:
     def __init__(self, statement: Statement, function: Function, lanes: int) -> None:
         self.lanes = lanes
         self.vectors: dict[str, Registers] = {}
-        self.singles: dict[str, Any] = {}
+        self.singles: dict[str, Read] = {}
         self.constants: dict[str, int] = {}
         #: byte-ids and thread-ids, which a statement names for each scale
         self.ids: tuple[str, ...] = ()

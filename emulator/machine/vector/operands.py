@@ -193,6 +193,6 @@ def first_position(wrong: Array, mask: Array | None) -> int:
     return index if mask is None else int(np.flatnonzero(mask)[index])
 
 
-def selected(words: Any, mask: Array | None) -> Any:
+def selected(words: Array, mask: Array | None) -> Array:
     """The words of the lanes of a mask; one word for all stays that."""
     return words if mask is None or len(words) == 1 else words[mask]

@@ -18,6 +18,7 @@ from emulator.machine.vector.compute import Step
 from emulator.machine.vector.fragments import Fetch, Registers, whole
 from emulator.machine.vector.lanes import together_in_groups, whole_or_split
 from emulator.machine.vector.strand import WARPGROUP, Lanes, Strand
+from emulator.machine.vector.watching import WaveWatch
 from emulator.machine.vector.wave import Wave
 from emulator.memory.space import Space
 from emulator.ptx.program import Function, Statement
@@ -109,7 +110,7 @@ def _calls(
     ins: MatrixInstruction,
     operands: dict[str, Any],
     options: dict[str, Any],
-    watch: Any = None,
+    watch: WaveWatch | None = None,
 ) -> Iterator[Call]:
     """Several warpgroups, each on the shared memory of its block; `first` are their first lanes.
 
