@@ -13,8 +13,7 @@ from dtypes import Array
 from emulator.arith.scalar.atomic_series import Series
 from emulator.arith.scalar.rule import bind_arrays
 from emulator.arith.scalar.types import TYPES
-from emulator.isa.ordinary.instruction import OrdinaryInstruction
-from emulator.machine.shared.operands import space_of, word_type
+from emulator.machine.shared.operands import ordinary, space_of, word_type
 from emulator.machine.vector import memory
 from emulator.machine.vector.atomics import Update, update
 from emulator.machine.vector.compute import Step, guarded
@@ -26,8 +25,7 @@ from emulator.ptx.program import Function, ParameterPlace, Statement, Vector, it
 
 
 def load(statement: Statement, function: Function) -> Step:
-    ins = statement.instruction
-    assert isinstance(ins, OrdinaryInstruction)
+    ins = ordinary(statement)
     bound, place, type_ = statement.operands.get("d"), statement.operands["a"], ins.types[-1]
     items = bound.items if isinstance(bound, Vector) else (bound,)
     writes = [writer(item, type_, function) for item in items]
@@ -65,8 +63,7 @@ def _among_all(s: Strand, words: Array, mask: Array) -> Array:
 
 
 def store(statement: Statement, function: Function) -> Step:
-    ins = statement.instruction
-    assert isinstance(ins, OrdinaryInstruction)
+    ins = ordinary(statement)
     bound, place, type_ = statement.operands["b"], statement.operands["a"], ins.types[-1]
     items = bound.items if isinstance(bound, Vector) else (bound,)
     reads = [reader(item, type_, function) for item in items]
@@ -113,8 +110,7 @@ def _move(statement: Statement, reads: list[Read], writes: list[Write]) -> Step:
 
 
 def atomic(statement: Statement, function: Function) -> Step:
-    ins = statement.instruction
-    assert isinstance(ins, OrdinaryInstruction)
+    ins = ordinary(statement)
     place, type_ = statement.operands["a"], ins.types[-1]
     space, find = space_of(statement, place), addresses(place, function)
     bound = statement.operands.get("d")
@@ -152,8 +148,7 @@ def atomic(statement: Statement, function: Function) -> Step:
 
 def allocate_on_stack(statement: Statement, function: Function) -> Step:
     """alloca: room in local memory until the function returns."""
-    ins = statement.instruction
-    assert isinstance(ins, OrdinaryInstruction)
+    ins = ordinary(statement)
     size = reader(statement.operands["size"], ins.types[-1], function)
     write = writer(statement.operands["d"], ins.types[-1], function)
     given = statement.operands.get("alignment")

@@ -67,9 +67,8 @@ def _multiply(
     from emulator.warp import native
 
     wave, registers = s.wave, {}
-    for name, vector in fetch.vectors.items():
-        if name != fetch.result_name or fetch.updates:
-            registers["c" if fetch.updates and name == "d" else name] = vector.columns(s)
+    for name, vector in fetch.read_vectors.items():
+        registers["c" if fetch.updates and name == "d" else name] = vector.columns(s)
     words, options = fetch.words(s)
     keep: Array | None = options.get("scale_d")
     shared, rows = None, None
