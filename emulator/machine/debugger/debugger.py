@@ -1,4 +1,4 @@
-"""``Debugger``: a launch under the debugger, whose methods are gdb's commands with data."""
+"""Debugger: a launch under it, as ``Debugger``, whose methods are gdb's commands with data."""
 
 from __future__ import annotations
 

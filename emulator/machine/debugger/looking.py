@@ -1,4 +1,5 @@
-"""The state of a stopped launch: registers, memory, mbarriers, pending operations, waits."""
+"""Debugger: the state of a stopped launch, registers, memory, mbarriers, pending operations,
+waits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""``Snapshot``: what the reference engine holds between two statements, put back in place.
+"""Debugger: ``Snapshot``, what the reference engine holds between two statements, put back in
+place.
 
 Objects stay the same and get back what they held, so that views, closures of pending copies and
 whoever looks at a thread stay right.

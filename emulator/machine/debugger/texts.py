@@ -1,4 +1,4 @@
-"""Statements of a `Warp` under the debugger: they run on its registers and its shared memory."""
+"""Debugger: statements of a `Warp`, which run on its registers and its shared memory."""
 
 from __future__ import annotations
 

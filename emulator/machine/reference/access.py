@@ -1,5 +1,5 @@
-"""Statements that load, store, update memory atomically, and take room on the stack, one thread at
-a time (PTX ISA 9.7.9)."""
+"""Reference engine: statements that load, store, update memory atomically, and take room on the
+stack, one thread at a time (PTX ISA 9.7.9)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import replace
 from emulator.arith.scalar.rule import bind_reference
 from emulator.arith.scalar.types import TYPES
 from emulator.machine.reference import memory
-from emulator.machine.reference.compute import Run, guarded
+from emulator.machine.reference.compute import ThreadStep, guarded
 from emulator.machine.reference.operands import addresses, reader, writer
 from emulator.machine.reference.thread import Thread
 from emulator.machine.shared.operands import ordinary, space_of, word_type
@@ -20,7 +20,7 @@ from emulator.ptx.program import Constant, Function, ParameterPlace, Statement, 
 # --- ld, ldu, st ----------------------------------------------------------------------------------
 
 
-def load(statement: Statement, function: Function) -> Run:
+def load(statement: Statement, function: Function) -> ThreadStep:
     type_, place = ordinary(statement).types[-1], statement.operands["a"]
     items = items_of(statement.operands.get("d"))
     writes = [writer(item, type_, function) for item in items]
@@ -45,7 +45,7 @@ def load(statement: Statement, function: Function) -> Run:
     return guarded(statement, run)
 
 
-def store(statement: Statement, function: Function) -> Run:
+def store(statement: Statement, function: Function) -> ThreadStep:
     type_, place = ordinary(statement).types[-1], statement.operands["a"]
     reads = [reader(item, type_) for item in items_of(statement.operands["b"])]
     size = TYPES[type_].size // 8
@@ -93,7 +93,7 @@ def _part(place: ParameterPlace, offset: int) -> ParameterPlace:
 # --- atom, red ------------------------------------------------------------------------------------
 
 
-def atomic(statement: Statement, function: Function) -> Run:
+def atomic(statement: Statement, function: Function) -> ThreadStep:
     """Each element of a vector is a location by itself."""
     ins, place = ordinary(statement), statement.operands["a"]
     type_ = ins.types[-1]
@@ -126,7 +126,7 @@ def atomic(statement: Statement, function: Function) -> Run:
 # --- the stack ------------------------------------------------------------------------------------
 
 
-def allocate_on_stack(statement: Statement, function: Function) -> Run:
+def allocate_on_stack(statement: Statement, function: Function) -> ThreadStep:
     """alloca: room in local memory until the function returns."""
     type_ = ordinary(statement).types[-1]
     size = reader(statement.operands["size"], type_)
@@ -145,12 +145,12 @@ def allocate_on_stack(statement: Statement, function: Function) -> Run:
     return guarded(statement, run)
 
 
-def save_stack(statement: Statement, function: Function) -> Run:
+def save_stack(statement: Statement, function: Function) -> ThreadStep:
     write = writer(statement.operands["d"], word_type(statement.signature["d"]), function)
     return guarded(statement, lambda thread: write(thread, thread.frames[-1].top))
 
 
-def restore_stack(statement: Statement, function: Function) -> Run:
+def restore_stack(statement: Statement, function: Function) -> ThreadStep:
     read = reader(statement.operands["a"], word_type(statement.signature["a"]))
 
     def run(thread: Thread) -> None:

@@ -1,4 +1,4 @@
-"""The reference engine: runs the clusters of a launch, one after the other where they let it."""
+"""Reference engine: runs the clusters of a launch, one after the other where they let it."""
 
 from __future__ import annotations
 

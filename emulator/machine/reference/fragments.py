@@ -1,4 +1,5 @@
-"""Operands of matrix instructions: registers of one warp or warpgroup, what its lanes share."""
+"""Reference engine: operands of matrix instructions, registers of one warp or warpgroup, what its
+lanes share."""
 
 from __future__ import annotations
 

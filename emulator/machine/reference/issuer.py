@@ -1,4 +1,4 @@
-"""One thread or warp of the reference engine, as the statements of `machine.shared` ask for it."""
+"""Reference engine: one thread or warp, as the statements of `machine.shared` ask for it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from emulator.arith.scalar.rule import bind_reference
 from emulator.arith.scalar.types import TYPES
 from emulator.isa.ordinary.instruction import OrdinaryInstruction
 from emulator.machine.reference import memory
-from emulator.machine.reference.compute import Run, guarded
+from emulator.machine.reference.compute import ThreadStep, guarded
 from emulator.machine.reference.fragments import Threads, same
 from emulator.machine.reference.mbarriers import barrier_at, change, initialise
 from emulator.machine.reference.operands import Read, Write, addresses, guard_of, reader, writer
@@ -24,8 +24,8 @@ from emulator.machine.shared.issuing import (
     Make,
     OperandList,
     Operands,
-    Place,
     Places,
+    Span,
     W,
     Wanted,
     Watch,
@@ -76,9 +76,9 @@ class Issuer:
 
     def find(
         self, space: str, address: int, size: int, alignment: int, *, write: bool = False
-    ) -> Place:
+    ) -> Span:
         held, start = memory.locate(self.thread, space, address, size, alignment, write=write)
-        return Place(held, start, size)
+        return Span(held, start, size)
 
     def load(self, space: str, addresses: Array, size: int, which: Places) -> Array:
         held = memory.find(self.thread, space, int(addresses[0]), size, size)
@@ -176,7 +176,7 @@ def combination(operation: Any, **given: str) -> Combine:
 _Make = Callable[[OperandList[W]], Callable[[Issuer], None]]
 
 
-def _by_thread(make: _Make[W], statement: Statement, function: Function) -> Run:
+def _by_thread(make: _Make[W], statement: Statement, function: Function) -> ThreadStep:
     """The step of single threads, from a statement that all engines share."""
     operands = OperandList[W](statement, combination)
     run = make(operands)
@@ -185,7 +185,7 @@ def _by_thread(make: _Make[W], statement: Statement, function: Function) -> Run:
     return guarded(statement, lambda thread: run(Issuer(thread, reads, writes)))
 
 
-def each(makes: Mapping[str, _Make[W]]) -> dict[str, Callable[[Statement, Function], Run]]:
+def each(makes: Mapping[str, _Make[W]]) -> dict[str, Callable[[Statement, Function], ThreadStep]]:
     """`_by_thread` of a table of statements."""
     return {name: partial(_by_thread, make) for name, make in makes.items()}
 

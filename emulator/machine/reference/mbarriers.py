@@ -1,5 +1,5 @@
-"""mbarriers of the reference engine: words in shared memory, and the threads that wait for their
-phases (PTX ISA 9.7.13.15). The statements that change them are in `machine.shared.mbarriers`."""
+"""Reference engine: mbarriers, words in shared memory and the threads that wait for their phases
+(PTX ISA 9.7.13.15). The statements that change them are in `machine.shared.mbarriers`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Memory of a thread's accesses: the state spaces, and generic addresses (PTX ISA 5.1).
+"""Reference engine: memory of a thread's accesses, the state spaces, and generic addresses (PTX ISA
+5.1).
 
 Spaces are "global" and "const", whose addresses are generic ones, "param", "shared" (of the own
 thread block), "cluster" (shared memory of any block of the cluster), "local", and "" for generic

@@ -1,4 +1,4 @@
-"""Special registers of one thread of the reference engine (PTX ISA 10)."""
+"""Reference engine: special registers of one thread (PTX ISA 10)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Table of the functions that execute statements on the reference engine."""
+"""Reference engine: table of the functions that execute statements."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from emulator.machine.reference import (
     tensors,
     wgmma,
 )
-from emulator.machine.reference.compute import Run
+from emulator.machine.reference.compute import ThreadStep
 from emulator.machine.reference.control import StatementContext
 from emulator.machine.reference.schedule import MOST_TURNS
 from emulator.machine.reference.thread import Each, Flow, Step, Thread, Together
@@ -32,7 +32,7 @@ _POLLS = 16
 
 
 #: first words of an opcode -> what each thread does; the longest that fits counts
-EACH: dict[str, Callable[[Statement, Function], Run]] = {
+EACH: dict[str, Callable[[Statement, Function], ThreadStep]] = {
     "ld": access.load,
     "ldu": access.load,
     "st": access.store,
@@ -108,7 +108,7 @@ class Code:
         return _POLLS if polls else MOST_TURNS
 
 
-def _in_turn(steps: list[Step]) -> Run:
+def _in_turn(steps: list[Step]) -> ThreadStep:
     """Runs several statements in place of one, where each thread acts by itself."""
     runs = [step.run for step in steps if isinstance(step, Each)]
     assert len(runs) == len(steps)

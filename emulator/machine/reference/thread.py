@@ -1,4 +1,5 @@
-"""Parts of a launch under way: threads, warps, blocks and clusters, and what they hold.
+"""Reference engine: parts of a launch under way, threads, warps, blocks and clusters, and what they
+hold.
 
 A register holds the integer of its bits, a predicate 0 or 1, a variable in .param its bytes. Other
 modules say what happens to all this: `schedule` who goes next, `barriers` who waits.

@@ -1,4 +1,4 @@
-"""wgmma of one warpgroup of the reference engine, as `machine.shared.wgmma` asks for it."""
+"""Reference engine: wgmma of one warpgroup, as `machine.shared.wgmma` asks for it."""
 
 from __future__ import annotations
 

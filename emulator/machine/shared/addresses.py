@@ -1,4 +1,4 @@
-"""Statements that compute addresses, for all engines: cvta, isspacep, mapa, getctarank (PTX ISA
+"""All engines: statements that compute addresses, cvta, isspacep, mapa and getctarank (PTX ISA
 9.7.9)."""
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Errors at barriers of a thread block and of a cluster (PTX ISA 9.7.13.1, 9.7.13.4)."""
+"""All engines: errors at barriers of a thread block and of a cluster (PTX ISA 9.7.13.1,
+9.7.13.4)."""
 
 from __future__ import annotations
 

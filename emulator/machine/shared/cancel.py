@@ -1,5 +1,5 @@
-"""clusterlaunchcontrol, for all engines: a running cluster takes over one that has not started (PTX
-ISA 9.7.13.17).
+"""All engines: clusterlaunchcontrol, by which a running cluster takes over one that has not started
+(PTX ISA 9.7.13.17).
 
 The response of 16 bytes is opaque to programs; here it has the coordinates of the first thread
 block in its first three words, and whether there is one in the lowest bit of the fourth.

@@ -1,4 +1,4 @@
-"""cp.async, for all engines: copies of a few bytes by each thread, groups of copies, and arrivals
+"""All engines: cp.async, copies of a few bytes by each thread, groups of copies, and arrivals
 behind them (PTX ISA 9.7.9.25.3, 9.7.9.25.4, 9.7.13.15.15). An engine moves the bytes."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Operands of a multiplication of matrices by kind, for all engines."""
+"""All engines: operands of a multiplication of matrices, by kind."""
 
 from __future__ import annotations
 

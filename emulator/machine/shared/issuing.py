@@ -1,4 +1,4 @@
-"""Statements stated once for all engines: what they ask an engine for, and what it gives.
+"""All engines: what a statement that is stated once asks an engine for, and what it gives.
 
 A statement names the operands that it reads and writes (`OperandList`) and becomes a function of
 whoever executes it. That is an `Issuer`, one thread or one warp by its first lane, where each
@@ -41,7 +41,7 @@ OFFSET = (1 << RANK_BITS) - 1
 SPACES = {"shared": "shared", "shared::cta": "shared", "shared::cluster": "cluster"}
 
 
-class Place(NamedTuple):
+class Span(NamedTuple):
     """The bytes of an access, looked up anew each time: memory moves when it grows."""
 
     #: all of the memory, and where the access starts in it
@@ -118,7 +118,7 @@ class Issuer(Protocol):
 
     def find(
         self, space: str, address: int, size: int, alignment: int, *, write: bool = False
-    ) -> Place:
+    ) -> Span:
         """Finds the memory of an access; raises AccessError where the access is illegal."""
 
     def change(self, barrier: int, change: Change) -> None:
@@ -336,12 +336,12 @@ class Issue:
         self._mask = operands.word("mask", "u16") if "mask" in operands else None
         self._barrier = operands.barrier(self.to) if "mbarrier" in operands else None
 
-    def source(self, who: Issuer, size: int, alignment: int) -> Place:
+    def source(self, who: Issuer, size: int, alignment: int) -> Span:
         """The bytes that are copied."""
         assert self._origin is not None
         return who.find(self._from, self._origin(who), size, alignment)
 
-    def targets(self, who: Issuer, size: int, alignment: int) -> Iterator[tuple[Place, int | None]]:
+    def targets(self, who: Issuer, size: int, alignment: int) -> Iterator[tuple[Span, int | None]]:
         """Targets of a copy, with the mbarrier that each place signals; several for a multicast,
         each at the same offset in its block."""
         assert self._target is not None
@@ -377,7 +377,7 @@ def ranks_of(who: Issuer, mask: int) -> list[int]:
     return [rank for rank in range(size) if mask >> rank & 1]
 
 
-def in_block(who: Issuer, address: int, rank: int, size: int, alignment: int) -> Place:
+def in_block(who: Issuer, address: int, rank: int, size: int, alignment: int) -> Span:
     """Bytes to write at an offset in shared memory, in the block of a rank in the cluster."""
     place = rank << RANK_BITS | address & OFFSET
     return who.find("cluster", place, size, alignment, write=True)
@@ -403,7 +403,7 @@ def submit(who: Issuer, barrier: int | None, size: int, perform: Callable[[], No
     who.pending.transfer(Transfer(who.lane, complete, barrier))
 
 
-def poison(who: Issuer, place: Place) -> None:
+def poison(who: Issuer, place: Span) -> None:
     """Fills the destination of a copy with a pattern, until it takes effect."""
     if not who.pending.at_once:
         place.bytes[:] = POISON

@@ -1,4 +1,4 @@
-"""Protocol of a launch under way, as engines ask it: `emulator.machine.launch.Launch`, and the
+"""All engines: Protocol of a launch under way, which is `emulator.machine.launch.Launch`, or the
 statements of a `Warp` under the debugger."""
 
 from __future__ import annotations

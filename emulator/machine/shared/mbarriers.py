@@ -1,4 +1,4 @@
-"""mbarriers, for all engines: statements that change them, and what waits ask (PTX ISA 9.7.13.15).
+"""All engines: statements that change mbarriers, and what waits ask of them (PTX ISA 9.7.13.15).
 
 An engine finds the barriers and lets threads wait for their phases.
 """

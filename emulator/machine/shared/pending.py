@@ -1,4 +1,5 @@
-"""Asynchronous operations that were issued, and when they take effect (PTX ISA 9.7.9.25).
+"""All engines: asynchronous operations that were issued, and when they take effect (PTX ISA
+9.7.9.25).
 
 An operation may take effect at any moment from its issue to the wait that covers it. "early" has
 it at its issue; "late" when a wait needs it, with a pattern in its destination until then, so that

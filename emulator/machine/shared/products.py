@@ -1,4 +1,5 @@
-"""Multiplications of warpgroups that were issued, and when they take effect (PTX ISA 9.7.15.7).
+"""All engines: multiplications of warpgroups that were issued, and when they take effect (PTX ISA
+9.7.15.7).
 
 A wgmma may read its matrices and write its accumulator at any moment from its issue to the wait for
 its group; those of one warpgroup do so in the order of their issue. Until then a pattern stands in

@@ -1,4 +1,4 @@
-"""The typed register file of a warp or warpgroup: declared names, one word per lane each."""
+"""All engines: the typed register file of a warp or warpgroup, a name with one word per lane."""
 
 from __future__ import annotations
 

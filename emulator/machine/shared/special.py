@@ -1,4 +1,4 @@
-"""Special registers, for all engines: who a thread is, how large the grid is (PTX ISA 10).
+"""All engines: special registers, which say who a thread is and how large the grid is (PTX ISA 10).
 
 Clocks are each engine's, which knows how many statements it has executed.
 """

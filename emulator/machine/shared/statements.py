@@ -1,4 +1,4 @@
-"""Tables of the statements that are stated once for all engines, by first words of opcodes."""
+"""All engines: tables of the statements that are stated once, by first words of opcodes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``suld``, ``sust``, ``sured`` and ``suq``, for all engines (PTX ISA 9.7.11)."""
+"""All engines: ``suld``, ``sust``, ``sured`` and ``suq`` (PTX ISA 9.7.11)."""
 
 from __future__ import annotations
 

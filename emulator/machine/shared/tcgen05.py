@@ -1,4 +1,5 @@
-"""Statements of tcgen05: tensor memory of each block, and products on it (PTX ISA 9.7.16).
+"""All engines: statements of tcgen05, tensor memory of each block, and products on it (PTX ISA
+9.7.16).
 
 cp, shift, mma and commit are issued by single threads; all others are executed by whole warps.
 """

@@ -1,4 +1,4 @@
-"""In which order operations of tcgen05 take effect (PTX ISA 9.7.16.6).
+"""All engines: in which order operations of tcgen05 take effect (PTX ISA 9.7.16.6).
 
 mma, cp, shift, ld and st are asynchronous: each may take effect at any moment from its issue to
 what tells that it is complete, an mbarrier that a commit arrives at or a wait::ld or wait::st.

@@ -1,4 +1,4 @@
-"""``tex``, ``tld4`` and ``txq``, for all engines (PTX ISA 9.7.10)."""
+"""All engines: ``tex``, ``tld4`` and ``txq`` (PTX ISA 9.7.10)."""
 
 from __future__ import annotations
 

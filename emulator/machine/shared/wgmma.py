@@ -1,4 +1,4 @@
-"""wgmma, for all engines: products of warpgroups on shared memory, and the waits for them (PTX ISA
+"""All engines: wgmma, products of warpgroups on shared memory and the waits for them (PTX ISA
 9.7.15). They take effect at their issue, or later, as `products` has it.
 
 An engine brings the warpgroups that come to a statement together. It reads and writes their

@@ -1,4 +1,5 @@
-"""Launches that kernels ask for (dynamic parallelism): what waits to run, and in which order.
+"""System around a kernel: launches that kernels ask for (dynamic parallelism), what waits to run,
+and in which order.
 
 A grid that a thread launches runs once the thread's own grid has ended; then those that it launched
 itself, before the next. Nothing can wait for a grid that it launched, and each stream keeps its

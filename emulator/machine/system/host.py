@@ -1,5 +1,5 @@
-"""What a function of the system may ask of whoever runs the thread that calls it, and the memory
-that such functions hand out."""
+"""System around a kernel: what a function of the system may ask of whoever runs the thread that
+calls it, and the memory that such functions hand out."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Statements that load, store, update memory atomically, and take room on the stack, all lanes of a
-strand at once (PTX ISA 9.7.9)."""
+"""Vector engine: statements that load, store, update memory atomically, and take room on the stack,
+all lanes of a strand at once (PTX ISA 9.7.9)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Barriers of a thread block, 16 of them (PTX ISA 9.7.13.1), over all blocks of a wave.
+"""Vector engine: barriers of a thread block, 16 of them (PTX ISA 9.7.13.1), over all blocks of a
+wave.
 
 A warp counts once all its lanes that have not ended have arrived; it counts as 32 threads however
 many these are. A barrier without a number of threads is for all warps of the block, and warps that

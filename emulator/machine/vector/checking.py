@@ -1,5 +1,5 @@
-"""Protocol of the checks of a running launch: the launch brings them, the vector engine calls
-them."""
+"""Vector engine: Protocol of the checks of a running launch, which the launch brings and the engine
+calls."""
 
 from __future__ import annotations
 

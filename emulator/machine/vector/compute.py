@@ -1,4 +1,4 @@
-"""Statements that compute on registers, by the rules of `emulator.arith.scalar`."""
+"""Vector engine: statements that compute on registers, by the rules of `emulator.arith.scalar`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""A wave whose warps run by themselves, each the group of lanes that `Convergence` chooses.
+"""Vector engine: a wave whose warps run by themselves, each the group of lanes that `Convergence`
+chooses.
 
 Lanes of a group are at one statement, but may be in different calls: a group is several strands.
 """

@@ -1,4 +1,5 @@
-"""Looks at registers before a statement runs: what nothing has written, what a wgmma still uses.
+"""Vector engine: checks of registers before a statement runs, of those that nothing has written and
+those that a wgmma still uses.
 
 It is the register as a whole that something has written or not, whichever of its lanes. The rules
 of wgmma are those of `machine.ordering`; registers of one name in different braces are different

@@ -1,4 +1,4 @@
-"""The vector engine: runs thread blocks of a grid in waves, blocks of statements as steps."""
+"""Vector engine: runs thread blocks of a grid in waves, blocks of statements as steps."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""All lanes of a strand that execute a statement, as the statements of `machine.shared` ask for
-them."""
+"""Vector engine: all lanes of a strand that execute a statement, as the statements of
+`machine.shared` ask for them."""
 
 from __future__ import annotations
 

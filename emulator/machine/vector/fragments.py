@@ -1,4 +1,5 @@
-"""Operands of matrix instructions: registers of whole warps and warpgroups, what lanes share."""
+"""Vector engine: operands of matrix instructions, registers of whole warps and warpgroups, what
+lanes share."""
 
 from __future__ import annotations
 

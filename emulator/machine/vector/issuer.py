@@ -1,5 +1,5 @@
-"""Single lanes and warps of the vector engine, as the statements of `machine.shared` ask for them:
-an `Issuer` for each."""
+"""Vector engine: single lanes and warps, as the statements of `machine.shared` ask for them, an
+`Issuer` for each."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import numpy as np
 from dtypes import Array
 from emulator.arith.scalar.rule import bind_vector
 from emulator.machine.shared.failure import Failure
-from emulator.machine.shared.issuing import Make, OperandList, Operands, Place, W, Wanted
+from emulator.machine.shared.issuing import Make, OperandList, Operands, Span, W, Wanted
 from emulator.machine.vector import memory
 from emulator.machine.vector.compute import Step, guarded
 from emulator.machine.vector.fragments import one_for_all
@@ -52,11 +52,11 @@ class Issuer:
 
     def find(
         self, space: str, address: int, size: int, alignment: int, *, write: bool = False
-    ) -> Place:
+    ) -> Span:
         who = memory.Who(self.wave, np.array([self.lane]), np.array([self.row]))
         given = np.array([address], np.uint64)
         held, start = memory.bytes_at(who, space, given, size, alignment=alignment, write=write)
-        return Place(lambda: held, int(start[0]), size)
+        return Span(lambda: held, int(start[0]), size)
 
     def change(self, barrier: int, by: Change) -> None:
         change(self.wave, np.array([barrier]), by)

@@ -1,4 +1,5 @@
-"""Multiplications by kernels of machine code: from the arrays that registers are to others.
+"""Vector engine: multiplications by kernels of machine code, from the arrays that registers are to
+others.
 
 All warps of a strand are one batch; nothing is copied into the order of a matrix. What no kernel
 computes, or what only a check can tell about, is left to the step that asks here first.

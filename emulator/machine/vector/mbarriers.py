@@ -1,5 +1,5 @@
-"""mbarriers of a wave: words in shared memory, and the strands that wait for their phases (PTX ISA
-9.7.13.15). The statements that change them are in `machine.shared.mbarriers`.
+"""Vector engine: mbarriers of a wave, words in shared memory and the strands that wait for their
+phases (PTX ISA 9.7.13.15). The statements that change them are in `machine.shared.mbarriers`.
 
 A wait that is not over blocks; whoever changes a barrier looks after those that wait for it.
 """

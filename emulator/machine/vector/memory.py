@@ -1,4 +1,4 @@
-"""Resolution of many lanes' addresses: the state spaces, and generic addresses.
+"""Vector engine: resolution of many lanes' addresses, the state spaces, and generic addresses.
 
 Spaces are "global", "shared" (of the own thread block), "cluster" (shared memory of any block of
 the cluster), "local", and "" for generic addresses. An access finds its memory as one array of

@@ -1,4 +1,5 @@
-"""Operands of statements as functions of a strand: what is read, what is written, and where."""
+"""Vector engine: operands of statements as functions of a strand, what is read, what is written,
+and where."""
 
 from __future__ import annotations
 

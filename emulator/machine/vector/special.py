@@ -1,4 +1,4 @@
-"""Special registers of all lanes of a strand (PTX ISA 10)."""
+"""Vector engine: special registers of all lanes of a strand (PTX ISA 10)."""
 
 from __future__ import annotations
 

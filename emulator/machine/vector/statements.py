@@ -1,4 +1,4 @@
-"""Table of the functions that execute statements on the vector engine."""
+"""Vector engine: table of the functions that execute statements."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Barriers, and statements that warps execute together for their order (PTX ISA 9.7.13)."""
+"""Vector engine: barriers, and statements that warps execute together for their order (PTX ISA
+9.7.13)."""
 
 from __future__ import annotations
 

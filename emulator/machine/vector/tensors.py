@@ -1,4 +1,4 @@
-"""Tensor copies, box by box (PTX ISA 9.7.9.27)."""
+"""Vector engine: tensor copies, box by box (PTX ISA 9.7.9.27)."""
 
 from __future__ import annotations
 

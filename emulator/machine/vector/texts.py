@@ -1,4 +1,5 @@
-"""Texts of statements on the registers and the shared memory of a machine, all in one wave.
+"""Vector engine: texts of statements on the registers and the shared memory of a machine, all in
+one wave.
 
 Each machine of a batch is a thread block of one warp or warpgroup. A register of the machine that
 the text names is one of the function's registers: it is put there when the text starts, and taken

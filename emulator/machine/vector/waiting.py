@@ -1,4 +1,4 @@
-"""All threads wait: who can go on, and the error where nobody can."""
+"""Vector engine: who can go on where all threads wait, and the error where nobody can."""
 
 from __future__ import annotations
 

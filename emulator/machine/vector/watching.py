@@ -1,5 +1,5 @@
-"""Protocols of what watches the vector engine: the checks of a launch and of its waves, which the
-engine calls where a launch brings some, and watchers around its steps."""
+"""Vector engine: Protocols of what watches it, the checks of a launch and of its waves, which it
+calls where a launch brings some, and watchers around its steps."""
 
 from __future__ import annotations
 

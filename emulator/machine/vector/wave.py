@@ -1,4 +1,4 @@
-"""A wave: thread blocks that run together, their strands, and who may go on.
+"""Vector engine: a wave is thread blocks that run together; it picks which strands may go on.
 
 Of the strands that can run, the one goes first that is innermost in calls and lowest in the
 program: compilers lay code out so that the lanes of a warp meet again that way. A strand that goes

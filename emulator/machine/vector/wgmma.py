@@ -1,5 +1,5 @@
-"""wgmma of the warpgroups of a strand, as `machine.shared.wgmma` asks for it: all of them go to
-`emulator.warp` as one batch."""
+"""Vector engine: wgmma of the warpgroups of a strand, as `machine.shared.wgmma` asks for it; all of
+them go to `emulator.warp` as one batch."""
 
 from __future__ import annotations
 
