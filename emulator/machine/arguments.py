@@ -7,7 +7,7 @@ import math
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -29,6 +29,13 @@ _NUMBERS = {
     "f16": "float16", "f32": "float32", "f64": "float64",
     "b8": "uint8", "b16": "uint16", "b32": "uint32", "b64": "uint64",
 }  # fmt: skip
+
+
+class HasArrays(Protocol):
+    """The part of a `Memory` that arguments need; `Memory` builds on this file."""
+
+    @property
+    def arrays(self) -> list[tuple[int, Array, str]]: ...
 
 
 class Copied(NamedTuple):
@@ -94,7 +101,7 @@ def place_arguments(
     placed: Placed,
     arena: Arena,
     function: Function,
-    given: Sequence[Any] | Mapping[str, Any],
+    given: Sequence[object] | Mapping[str, object],
     named: Sequence[Named] = (),
 ) -> None:
     """Places arrays in the arena and packs the parameters; `named` is what a module has in its own
@@ -155,7 +162,7 @@ def _name(arena: Arena, handle: int, given: Texture | Surface, addresses: dict[i
 
 
 def arrays_of(
-    function: Function, given: Sequence[Any] | Mapping[str, Any], memory: Any
+    function: Function, given: Sequence[object] | Mapping[str, object], memory: HasArrays | None
 ) -> list[tuple[str, Array]]:
     """Names and arrays of what a launch reads and writes: arguments, also under tensor maps, and
     what a `Memory` holds. Raises OperandError as `place_arguments`."""
@@ -166,7 +173,7 @@ def arrays_of(
     return [(label, array) for label, array in held if array is not None] + mapped
 
 
-def _in_order(function: Function, given: Sequence[Any] | Mapping[str, Any]) -> list[Any]:
+def _in_order(function: Function, given: Sequence[object] | Mapping[str, object]) -> list[object]:
     names = [parameter.name for parameter in function.parameters]
     if not isinstance(given, (Sequence, Mapping)) or isinstance(given, (str, bytes)):
         raise OperandError(
@@ -191,13 +198,13 @@ def _in_order(function: Function, given: Sequence[Any] | Mapping[str, Any]) -> l
     return values
 
 
-def _labels(given: Sequence[Any] | Mapping[str, Any], names: Sequence[str]) -> list[str]:
+def _labels(given: Sequence[object] | Mapping[str, object], names: Sequence[str]) -> list[str]:
     if isinstance(given, Mapping) and set(given) != set(names):
         return [str(name) for name in given]
     return list(names)
 
 
-def _array_of(value: Any, label: str) -> Array | None:
+def _array_of(value: object, label: str) -> Array | None:
     """The array that an argument is, or that its surface or tensor map describes."""
     if isinstance(value, Surface):
         value = value.array
@@ -210,7 +217,7 @@ def _array_of(value: Any, label: str) -> Array | None:
     return None
 
 
-def array_of_argument(value: Any, label: str) -> Array:
+def array_of_argument(value: object, label: str) -> Array:
     """An argument's array; a tensor's memory as one."""
     from emulator.arrays import array_of_tensor
 
@@ -262,7 +269,7 @@ def _place_arrays(
     return addresses
 
 
-def packed(parameter: Parameter, label: str, value: Any, addresses: dict[int, int]) -> bytes:
+def packed(parameter: Parameter, label: str, value: object, addresses: dict[int, int]) -> bytes:
     """The bytes of one parameter."""
     if isinstance(value, TensorMap):
         return _sized(parameter, label, _map_bytes(value, label, addresses))
@@ -297,7 +304,7 @@ def _sized(parameter: Parameter, label: str, raw: bytes) -> bytes:
     return raw
 
 
-def _number(parameter: Parameter, label: str, value: Any) -> bytes:
+def _number(parameter: Parameter, label: str, value: object) -> bytes:
     if isinstance(value, np.ndarray) and value.ndim == 0:
         value = value[()]
     if value is None and parameter.bytes == 8:
@@ -320,7 +327,7 @@ def _number(parameter: Parameter, label: str, value: Any) -> bytes:
     return _python_number(parameter, label, value)
 
 
-def _python_number(parameter: Parameter, label: str, value: Any) -> bytes:
+def _python_number(parameter: Parameter, label: str, value: object) -> bytes:
     type_ = np.dtype(_NUMBERS[parameter.type])
     if isinstance(value, (bool, np.bool_)):
         value = int(value)

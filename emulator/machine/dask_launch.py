@@ -18,7 +18,7 @@ import numpy as np
 from dtypes import Array
 from emulator.errors import OperandError, UnsupportedError
 from emulator.machine.engines import run_grid
-from emulator.machine.options import EngineName
+from emulator.machine.options import Contract, EngineName
 from emulator.machine.report import KernelError
 from emulator.machine.system.device_runtime import DEVICE_RUNTIME
 from emulator.memory.arena import Arena
@@ -45,7 +45,7 @@ class _Shared(NamedTuple):
     target: str
     variables_at: int
     kernel: str
-    contract: Any
+    contract: Contract
     #: options of `Launch` by name
     options: dict[str, Any]
     arena: Arena

@@ -47,7 +47,7 @@ from emulator.ptx.source import Part
 from emulator.targets import Target
 
 if TYPE_CHECKING:
-    from emulator.machine.vector.watching import Checks
+    from emulator.machine.vector.checking import Checks
     from emulator.ptx.regions import Regions
 
 #: bytes of the memory through which a cooperative grid synchronises
@@ -101,7 +101,7 @@ class Launch:
     kernel: LaunchedKernel
     grid: Index
     block: Index
-    given: Sequence[Any] | Mapping[str, Any]
+    given: Sequence[object] | Mapping[str, object]
     dynamic_shared: int
     given_cluster: Sequence[int] | int | None
     memory: Memory | None

@@ -87,7 +87,7 @@ class Memory:
 
     # --- what lies here ---
 
-    def map(self, address: int, array: Any, name: str = "") -> None:
+    def map(self, address: int, array: object, name: str = "") -> None:
         """Puts an array at an address; launches read and write it there.
 
         Raises OperandError for an array that is not C-contiguous, and an address that is none or
@@ -253,5 +253,5 @@ class Memory:
                 )
 
 
-def _hexadecimal(address: Any) -> str:
+def _hexadecimal(address: object) -> str:
     return hex(address) if isinstance(address, int) else shown(address)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 import numpy as np
 
@@ -22,7 +22,7 @@ Special = Literal["nan", "inf", "any"]
 WARPS_OF_PROCESSOR = 64
 
 
-def check_word(name: str, given: Any, words: Any) -> None:
+def check_word(name: str, given: object, words: object) -> None:
     """Raises OperandError unless `given` is one of the words of a Literal type."""
     legal = get_args(words)
     if not isinstance(given, str) or given not in legal:
@@ -30,14 +30,14 @@ def check_word(name: str, given: Any, words: Any) -> None:
         raise OperandError(f"{name} is one of {', '.join(legal)}; got {shown(given)}{near}")
 
 
-def switch(name: str, given: Any) -> bool:
+def switch(name: str, given: object) -> bool:
     """`given` as a bool; OperandError for anything else, 0 and 1 included."""
     if not isinstance(given, (bool, np.bool_)):
         raise OperandError(f"{name} is True or False; got {shown(given)}")
     return bool(given)
 
 
-def number_or_none(name: str, given: Any) -> int | None:
+def number_or_none(name: str, given: object) -> int | None:
     """`given` as an int, if it is None or 0 or more; OperandError for anything else."""
     number = as_integer(given)
     if given is None or (number is not None and number >= 0):
@@ -45,7 +45,7 @@ def number_or_none(name: str, given: Any) -> int | None:
     raise OperandError(f"{name} is a number from 0 on, or None; got {shown(given)}")
 
 
-def check_options(memory: Any, progress: Any) -> None:
+def check_options(memory: object, progress: object) -> None:
     """Raises OperandError for options of wrong kinds."""
     if memory is not None and not isinstance(memory, Memory):
         raise OperandError(f"memory is a Memory; got {type(memory).__name__}")

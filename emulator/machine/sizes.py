@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
@@ -24,13 +23,12 @@ _LOCAL = 512 << 10
 _ALL_THREADS = 1 << 27
 
 
-def along_axes(what: str, given: Any, most: Index) -> Index:
+def along_axes(what: str, given: object, most: Index) -> Index:
     """Sizes along x, y, z; those that are not given are 1."""
-    several = isinstance(given, Sequence) and not isinstance(given, (str, bytes, bytearray))
-    if several or (isinstance(given, np.ndarray) and given.ndim == 1):
-        values = [as_integer(value) for value in given]
-    else:
-        values = [as_integer(given)]
+    several = list(given) if isinstance(given, np.ndarray) and given.ndim == 1 else given
+    values = [as_integer(given)]
+    if isinstance(several, Sequence) and not isinstance(several, (str, bytes, bytearray)):
+        values = [as_integer(value) for value in several]
     sizes = [value for value in values if value is not None]
     if not 1 <= len(sizes) == len(values) <= 3:
         raise OperandError(f"{what} has one to three sizes; got {shown(given)}")

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -63,7 +63,7 @@ class Words(Mapping[str, Array]):
     def __getitem__(self, name: str) -> Array:
         return self._machine[name]
 
-    def __setitem__(self, name: str, given: Any) -> None:
+    def __setitem__(self, name: str, given: object) -> None:
         self._machine.registers[name].words = given
 
     def __iter__(self) -> Iterator[str]:
@@ -188,7 +188,7 @@ class Warp:
         self._state.settle()
         return self._state.words_of(name).copy()
 
-    def __setitem__(self, name: str, values: Any) -> None:
+    def __setitem__(self, name: str, values: object) -> None:
         self.registers[name].values = values
 
     def read(self, prefix: str, count: int) -> Array:
@@ -299,7 +299,7 @@ class Warpgroup(Warp):
     lanes = 128
 
 
-def _sizes(batch: Any, shared_bytes: Any) -> tuple[int, ...]:
+def _sizes(batch: object, shared_bytes: object) -> tuple[int, ...]:
     """The shape of shared memory, or OperandError."""
     given = (*batch, shared_bytes) if isinstance(batch, (tuple, list)) else (None,)
     sizes = tuple(x for x in map(as_integer, given) if x is not None and x >= 0)
@@ -310,7 +310,7 @@ def _sizes(batch: Any, shared_bytes: Any) -> tuple[int, ...]:
         )
     if max(prod(sizes), prod(sizes[:-1]) * Warpgroup.lanes) > _MOST_SHARED:
         raise OperandError(
-            f"{shown(shared_bytes)} bytes of shared memory for a batch {shown(tuple(batch))} are "
+            f"{shown(shared_bytes)} bytes of shared memory for a batch {shown(given[:-1])} are "
             "more than 4 GiB"
         )
     return sizes

@@ -6,8 +6,7 @@ from kernel_recordings import KERNELS, REAL, differing_bytes
 
 from emulator import KernelError, Module
 from emulator.machine.reference import engine as reference_engine
-from emulator.machine.shared.products import POISON_FLOAT, POISON_INTEGER, Products
-from emulator.machine.vector import wgmma
+from emulator.machine.shared.products import POISON_FLOAT, POISON_INTEGER, PendingProduct, Products
 
 pytestmark = pytest.mark.sampled(16)
 
@@ -169,7 +168,7 @@ def test_registers_of_a_last_until_they_are_read(monkeypatch):
     body = multiply(a="registers") + COMMIT + PARTS + wait()
     early = both(body)
     assert (both(body, "late") == early).all()
-    monkeypatch.setattr(wgmma._Issued, "sources", 0)
+    monkeypatch.setattr(PendingProduct, "sources", 0)
     assert (launch(body, order="late") != early).any()
 
 

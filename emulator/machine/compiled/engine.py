@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -104,6 +104,8 @@ class LazyBlocks(Blocks):
 class CompiledWave(Wave):
     """A wave whose blocks may have segments."""
 
+    grid: Grid
+
     def _run_block(self, strand: Strand, block: Block) -> int | None:
         loop = self.grid.blocks.loops.get(strand.pc)
         for_steps = strand.marks.pop(FOR_STEPS, -1) == strand.pc
@@ -174,7 +176,7 @@ class CompiledWave(Wave):
             except Exception as error:
                 placed: Exception = self.grid.placed(error, failed, statement)
                 return placed
-        return cast(Exception, self.grid.placed(refused(), failed, block.statements[number]))
+        return self.grid.placed(refused(), failed, block.statements[number])
 
     def _run_steps(self, strand: Strand, block: Block) -> int | None:
         """Runs the statements of a block as steps or segments."""

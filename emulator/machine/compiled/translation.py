@@ -30,7 +30,7 @@ from emulator.machine.shared.operands import space_of
 from emulator.machine.shared.products import is_wgmma
 from emulator.machine.vector import access
 from emulator.machine.vector.memory import load
-from emulator.machine.vector.statements import Make, maker_of
+from emulator.machine.vector.statements import STEPS, Make, maker_of
 from emulator.machine.vector.strand import Strand
 from emulator.memory.windows import LOCAL, PARAMETERS, RANK_BITS, SHARED, WINDOW_BITS
 from emulator.ptx.program import (
@@ -318,6 +318,6 @@ _STATEMENTS: dict[Make, _Kind] = {
     access.load: _Kind(_of_words, _load),
     access.store: _Kind(_of_words, _store),
     access.atomic: _Kind(atomics.fits, atomics.emit),
-    access.convert_address: _Kind(lambda statement: True, _convert_address),
-    access.map_to_rank: _Kind(lambda statement: True, _map_to_rank),
+    STEPS["cvta"]: _Kind(lambda statement: True, _convert_address),
+    STEPS["mapa"]: _Kind(lambda statement: True, _map_to_rank),
 }

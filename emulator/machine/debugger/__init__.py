@@ -1,1 +1,2 @@
-"""A launch that stops before any statement, goes back, and shows what it holds."""
+"""Debugger: a launch that stops before any statement, goes back, and shows what it holds. It runs
+on the reference engine, whose threads it looks at."""

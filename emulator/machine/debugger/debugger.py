@@ -1,4 +1,4 @@
-"""``Debugger``: a launch under the debugger, whose methods are gdb's commands with data."""
+"""Debugger: a launch under it, as ``Debugger``, whose methods are gdb's commands with data."""
 
 from __future__ import annotations
 
@@ -31,7 +31,11 @@ from emulator.machine.shared.place import Index, shown
 from emulator.ptx.program import items_of, registers_of
 
 #: events that a catchpoint can name
-_SPECIALS = {"nan": "nan", "inf": "inf", "any": "any"}
+_SPECIALS = ("nan", "inf", "any")
+
+
+#: a line, and the lanes that are there together
+_At = tuple[Line, frozenset[int]]
 
 
 @dataclass(frozen=True)
@@ -432,7 +436,7 @@ class Debugger:
 
     def _new_line(self, reverse: bool) -> Callable[[Sequence[Thread], int], bool]:
         """True if a group reaches another line than the one the warp was at."""
-        before: list[Any] = [None if reverse else self._line_now()]
+        before: list[_At | None] = [None if reverse else self._line_now()]
 
         def wanted(threads: Sequence[Thread], pc: int) -> bool:
             now = self.locations.line(pc), frozenset(t.lane for t in threads)
@@ -443,7 +447,7 @@ class Debugger:
 
         return wanted
 
-    def _line_now(self) -> Any:
+    def _line_now(self) -> _At | None:
         if not self.player.threads or self.player.outcome is not None:
             return None
         lanes = frozenset(t.lane for t in self.player.threads)

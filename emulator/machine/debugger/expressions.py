@@ -1,4 +1,4 @@
-"""Expressions over the registers of a thread: ``%r3 == 7 && %tid.x < 32``.
+"""Debugger: expressions over the registers of a thread, such as ``%r3 == 7 && %tid.x < 32``.
 
 Python's operators, with C's ``&&``, ``||`` and ``!``. ``%r3``, or ``$r3`` as in gdb, is a register,
 ``%tid.x`` a special one, and a name a variable or a parameter that the session knows.

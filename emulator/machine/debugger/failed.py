@@ -1,4 +1,5 @@
-"""``Failed``: a launch that has raised, to be looked at under the debugger where it did."""
+"""Debugger: ``Failed``, a launch that has raised, to be looked at under the debugger where it
+did."""
 
 from __future__ import annotations
 

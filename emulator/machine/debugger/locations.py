@@ -1,4 +1,5 @@
-"""Places where a launch may stop, as people name them: lines, functions, opcodes, labels."""
+"""Debugger: places where a launch may stop, as people name them, lines, functions, opcodes,
+labels."""
 
 from __future__ import annotations
 

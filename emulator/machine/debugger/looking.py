@@ -1,4 +1,5 @@
-"""The state of a stopped launch: registers, memory, mbarriers, pending operations, waits."""
+"""Debugger: the state of a stopped launch, registers, memory, mbarriers, pending operations,
+waits."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ import numpy as np
 
 from dtypes import FORMATS, Array
 from dtypes.arrays import decode_values
-from emulator.arith.scalar.types import TYPES
+from emulator.arith.scalar.types import TYPES, ScalarType
 from emulator.errors import EmulatorError, OperandError, hint, listing, quoted
 from emulator.machine.debugger.expressions import Expression
 from emulator.machine.debugger.locations import Locations
@@ -691,7 +692,7 @@ def _differ(words: Sequence[int], type_: str) -> str:
     return f"{number_text(low, type_)} … {number_text(high, type_)}"
 
 
-def _type_of(name: str) -> Any:
+def _type_of(name: str) -> ScalarType:
     chosen = _TYPES.get(name, name)
     if chosen not in TYPES or chosen == "pred" or TYPES[chosen].size > 64:
         names = [x for x in TYPES if x != "pred" and TYPES[x].size <= 64]

@@ -1,4 +1,5 @@
-"""``Player``: a launch that can be stopped before any statement, and played again from its start.
+"""Debugger: ``Player``, a launch that can be stopped before any statement, and played again from
+its start.
 
 The reference engine runs in a thread of its own, which waits while the caller looks at its state.
 A launch is deterministic: to go back is to play it again to an earlier statement, from the last

@@ -1,4 +1,5 @@
-"""``Shown``: answers of the debugger as a table, and as data; numbers as people write them."""
+"""Debugger: ``Shown``, answers of the debugger as a table, and as data; numbers as people write
+them."""
 
 from __future__ import annotations
 

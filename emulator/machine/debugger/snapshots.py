@@ -1,4 +1,5 @@
-"""``Snapshot``: what the reference engine holds between two statements, put back in place.
+"""Debugger: ``Snapshot``, what the reference engine holds between two statements, put back in
+place.
 
 Objects stay the same and get back what they held, so that views, closures of pending copies and
 whoever looks at a thread stay right.
@@ -7,13 +8,15 @@ whoever looks at a thread stay right.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
 from functools import partial
 from types import BuiltinFunctionType, CellType, FunctionType, MethodType, ModuleType
 from typing import Any
 
 import numpy as np
+
+from dtypes import Array
 
 #: objects that never change
 _CONSTANT = (int, str, bytes, float, type(None), type, Enum, ModuleType, BuiltinFunctionType,
@@ -33,11 +36,11 @@ class UnknownStateError(Exception):
 class Snapshot:
     """The state that can be reached from some objects. Raises UnknownStateError."""
 
-    def __init__(self, roots: Iterable[Any]) -> None:
+    def __init__(self, roots: Iterable[object]) -> None:
         #: bytes of arrays
         self.bytes = 0
-        self._undo: list[tuple[Callable[[Any, Any], None], Any, Any]] = []
-        seen: dict[int, Any] = {}
+        self._undo: list[Callable[[], None]] = []
+        seen: dict[int, object] = {}
         left = list(roots)
         while left:
             found = left.pop()
@@ -48,24 +51,21 @@ class Snapshot:
         self._alive = seen
 
     def restore(self) -> None:
-        for put, held, saved in self._undo:
-            put(held, saved)
+        for undo in self._undo:
+            undo()
 
-    def _save(self, put: Callable[[Any, Any], None], held: Any, saved: Any) -> None:
-        self._undo.append((put, held, saved))
-
-    def _keep(self, held: Any) -> Iterable[Any]:
+    def _keep(self, held: object) -> Iterable[object]:
         """Keeps what an object holds; the objects that it leads to."""
         if isinstance(held, np.ndarray):
             return self._keep_array(held)
         if isinstance(held, np.random.Generator):
-            self._save(_put_random, held, held.bit_generator.state)
+            self._undo.append(partial(_put_random, held, held.bit_generator.state))
             return ()
         if isinstance(held, memoryview):
             return (held.obj,)
         if isinstance(held, bytearray):
             self.bytes += len(held)
-            self._save(_put_bytes, held, bytes(held))
+            self._undo.append(partial(_put_bytes, held, bytes(held)))
             return ()
         if isinstance(held, FunctionType):
             return (*(held.__closure__ or ()), *(held.__defaults__ or ()))
@@ -74,47 +74,50 @@ class Snapshot:
         if isinstance(held, partial):
             return (held.func, *held.args, *held.keywords.values())
         if isinstance(held, CellType):
-            self._save(_put_cell, held, held.cell_contents)
+            self._undo.append(partial(_put_cell, held, held.cell_contents))
             return (held.cell_contents,)
         if type(held).__module__.startswith(_FIXED):
             return ()
         return self._keep_members(held)
 
-    def _keep_array(self, held: Any) -> Iterable[Any]:
+    def _keep_array(self, held: Array) -> Iterable[object]:
         if held.base is not None:
             return (held.base,)
         if held.flags.writeable:
             self.bytes += held.nbytes
-            self._save(_put_array, held, held.copy())
+            self._undo.append(partial(_put_array, held, held.copy()))
         return ()
 
-    def _keep_members(self, held: Any) -> list[Any]:
+    def _keep_members(self, held: object) -> list[object]:
         """Those of a container, and the attributes of an object of the engine."""
-        out: list[Any] = []
+        out: list[object] = []
         container = isinstance(held, (tuple, frozenset, list, set, deque, dict))
         if isinstance(held, (tuple, frozenset)):
             out += held
         elif isinstance(held, dict):
-            self._save(_put_members, held, list(held.items()))
+            self._undo.append(partial(_put_members, held, list(held.items())))
             out += [*held.keys(), *held.values()]
-        elif isinstance(held, (list, set, deque)):
-            self._save(_put_list if isinstance(held, list) else _put_members, held, list(held))
+        elif isinstance(held, list):
+            self._undo.append(partial(_put_list, held, list(held)))
+            out += held
+        elif isinstance(held, (set, deque)):
+            self._undo.append(partial(_put_members, held, list(held)))
             out += held
         kind = type(held)
         if not container and not kind.__module__.startswith("emulator."):
             raise UnknownStateError(f"{kind.__module__}.{kind.__qualname__}")
         if hasattr(held, "__dict__"):
-            self._save(_put_attributes, held, dict(held.__dict__))
+            self._undo.append(partial(_put_attributes, held, dict(held.__dict__)))
             out += [x for name, x in held.__dict__.items() if name not in _PASSED_OVER]
         names = [x for base in kind.__mro__ for x in base.__dict__.get("__slots__", ())]
         slots = {x: getattr(held, x) for x in names if x != "__dict__" and hasattr(held, x)}
         if slots and not isinstance(held, tuple):
-            self._save(_put_slots, held, slots)
+            self._undo.append(partial(_put_slots, held, slots))
             out += slots.values()
         return out
 
 
-def _put_random(held: Any, saved: Any) -> None:
+def _put_random(held: np.random.Generator, saved: Mapping[str, object]) -> None:
     held.bit_generator.state = saved
 
 
@@ -122,28 +125,28 @@ def _put_bytes(held: bytearray, saved: bytes) -> None:
     held[:] = saved
 
 
-def _put_cell(held: Any, saved: Any) -> None:
+def _put_cell(held: CellType, saved: object) -> None:
     held.cell_contents = saved
 
 
-def _put_array(held: Any, saved: Any) -> None:
+def _put_array(held: Array, saved: Array) -> None:
     held[...] = saved
 
 
-def _put_list(held: list[Any], saved: list[Any]) -> None:
+def _put_list(held: list[object], saved: list[object]) -> None:
     held[:] = saved
 
 
-def _put_members(held: Any, saved: Any) -> None:
+def _put_members(held: set[Any] | dict[Any, Any] | deque[Any], saved: list[Any]) -> None:
     held.clear()
     (held.extend if isinstance(held, deque) else held.update)(saved)
 
 
-def _put_attributes(held: Any, saved: dict[str, Any]) -> None:
+def _put_attributes(held: object, saved: dict[str, object]) -> None:
     held.__dict__.clear()
     held.__dict__.update(saved)
 
 
-def _put_slots(held: Any, saved: dict[str, Any]) -> None:
+def _put_slots(held: object, saved: dict[str, object]) -> None:
     for name, value in saved.items():
         object.__setattr__(held, name, value)

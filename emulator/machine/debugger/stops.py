@@ -1,4 +1,4 @@
-"""Breakpoints, watchpoints and catchpoints: where a launch stops by itself."""
+"""Debugger: breakpoints, watchpoints and catchpoints, where a launch stops by itself."""
 
 from __future__ import annotations
 

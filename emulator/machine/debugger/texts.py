@@ -1,4 +1,4 @@
-"""Statements of a `Warp` under the debugger: they run on its registers and its shared memory."""
+"""Debugger: statements of a `Warp`, which run on its registers and its shared memory."""
 
 from __future__ import annotations
 
@@ -92,7 +92,8 @@ class _Grid(Grid):
     """Threads that start with what the registers and the shared memory of the machine hold."""
 
     def __init__(self, launch: TextLaunch) -> None:
-        super().__init__(launch)
+        # Statements of a warp call no function of the system.
+        super().__init__(launch)  # type: ignore[arg-type]
         self._launch = launch
         self.started: list[Cluster] = []
 

@@ -1,4 +1,5 @@
-"""Source variables in registers: what the sections ``.debug_info`` of a PTX file say (``nvcc -G``).
+"""Debugger: source variables in registers, what the sections ``.debug_info`` of a PTX file say
+(``nvcc -G``).
 
 PTX carries DWARF 2 as lists of numbers and names. A register stands there as a number whose bytes
 spell its name: 0x256631 is ``%f1``.

@@ -1,27 +1,26 @@
-"""Statements that load, store, update memory atomically, and compute addresses (PTX ISA 9.7.9)."""
+"""Reference engine: statements that load, store, update memory atomically, and take room on the
+stack, one thread at a time (PTX ISA 9.7.9)."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
 
 from emulator.arith.scalar.rule import bind_reference
 from emulator.arith.scalar.types import TYPES
 from emulator.machine.reference import memory
-from emulator.machine.reference.compute import Run, guarded
+from emulator.machine.reference.compute import ThreadStep, guarded
 from emulator.machine.reference.operands import addresses, reader, writer
 from emulator.machine.reference.thread import Thread
-from emulator.machine.shared.failure import Failure
 from emulator.machine.shared.operands import ordinary, space_of, word_type
 from emulator.machine.shared.served import within_group
-from emulator.memory.windows import LOCAL, PARAMETERS, RANK_BITS, SHARED, WINDOW_BITS
+from emulator.machine.shared.surfaces import size_in
 from emulator.ptx.program import Constant, Function, ParameterPlace, Statement, items_of
 
 # --- ld, ldu, st ----------------------------------------------------------------------------------
 
 
-def load(statement: Statement, function: Function) -> Run:
+def load(statement: Statement, function: Function) -> ThreadStep:
     type_, place = ordinary(statement).types[-1], statement.operands["a"]
     items = items_of(statement.operands.get("d"))
     writes = [writer(item, type_, function) for item in items]
@@ -46,7 +45,7 @@ def load(statement: Statement, function: Function) -> Run:
     return guarded(statement, run)
 
 
-def store(statement: Statement, function: Function) -> Run:
+def store(statement: Statement, function: Function) -> ThreadStep:
     type_, place = ordinary(statement).types[-1], statement.operands["a"]
     reads = [reader(item, type_) for item in items_of(statement.operands["b"])]
     size = TYPES[type_].size // 8
@@ -75,6 +74,17 @@ def storing_order(statement: Statement) -> Callable[[Thread], int]:
     return lambda thread: thread.lane ^ bits
 
 
+def storing_order_on_surface(statement: Statement) -> Callable[[Thread], int]:
+    """The same of ``sust``."""
+    handle, size_of = addresses(statement.operands["s"]), size_in(statement)
+
+    def key(thread: Thread) -> int:
+        texels = thread.run.arena.surfaces.get(handle(thread))
+        return thread.lane ^ (within_group(size_of(texels)) if texels else 0)
+
+    return key
+
+
 def _part(place: ParameterPlace, offset: int) -> ParameterPlace:
     """The place so many bytes further in a parameter of a call."""
     return replace(place, offset=place.offset + offset)
@@ -83,14 +93,14 @@ def _part(place: ParameterPlace, offset: int) -> ParameterPlace:
 # --- atom, red ------------------------------------------------------------------------------------
 
 
-def atomic(statement: Statement, function: Function) -> Run:
+def atomic(statement: Statement, function: Function) -> ThreadStep:
     address = addresses(statement.operands["a"])
     return _updating(statement, function, lambda thread: (address(thread),))
 
 
 def _updating(
     statement: Statement, function: Function, places: Callable[[Thread], Sequence[int]]
-) -> Run:
+) -> ThreadStep:
     """Updates the location at each of some addresses; each element of a vector is one by itself."""
     ins = ordinary(statement)
     type_, space = ins.types[-1], space_of(statement, statement.operands["a"])
@@ -130,7 +140,7 @@ def _of_devices(statement: Statement, count: int) -> Callable[[Thread], list[int
     return lambda thread: memory.of_devices(thread, address(thread), total)
 
 
-def load_reduced(statement: Statement, function: Function) -> Run:
+def load_reduced(statement: Statement, function: Function) -> ThreadStep:
     """multimem.ld_reduce: the words of all devices as one."""
     ins = ordinary(statement)
     items, type_ = items_of(statement.operands["d"]), ins.types[-1]
@@ -148,7 +158,7 @@ def load_reduced(statement: Statement, function: Function) -> Run:
     return guarded(statement, run)
 
 
-def store_multicast(statement: Statement, function: Function) -> Run:
+def store_multicast(statement: Statement, function: Function) -> ThreadStep:
     """multimem.st: the same words to the memory of each device."""
     type_, items = ordinary(statement).types[-1], items_of(statement.operands["b"])
     reads, size = [reader(item, type_) for item in items], TYPES[type_].size // 8
@@ -162,79 +172,21 @@ def store_multicast(statement: Statement, function: Function) -> Run:
     return guarded(statement, run)
 
 
-def reduce_multicast(statement: Statement, function: Function) -> Run:
+def reduce_multicast(statement: Statement, function: Function) -> ThreadStep:
     """multimem.red: an atomic operation in the memory of each device."""
     places = _of_devices(statement, len(items_of(statement.operands["b"])))
     return _updating(statement, function, places)
 
 
-# --- addresses ------------------------------------------------------------------------------------
-
-_WINDOWS = {"shared": SHARED, "local": LOCAL, "param": PARAMETERS}
-
-
-def convert_address(statement: Statement, function: Function) -> Run:
-    """cvta: generic addresses of global memory and constants are those of the space."""
-    modifiers = ordinary(statement).modifiers
-    window = _WINDOWS.get(modifiers["space"].partition("::")[0], 0)
-    read = reader(statement.operands["a"], "u64")
-    write = writer(statement.operands["d"], "u64", function)
-    inside = (1 << WINDOW_BITS) - 1
-
-    def run(thread: Thread) -> None:
-        word = read(thread)
-        if window:
-            word = (word & inside) + (0 if modifiers["to"] else window)
-        write(thread, word)
-
-    return guarded(statement, run)
-
-
-def is_in_space(statement: Statement, function: Function) -> Run:
-    space = ordinary(statement).modifiers["space"]
-    read = reader(statement.operands["a"], "u64")
-    write = writer(statement.operands["p"], "pred", function)
-
-    def run(thread: Thread) -> None:
-        write(thread, int(memory.leads_to(thread, read(thread), space)))
-
-    return guarded(statement, run)
-
-
-def map_to_rank(statement: Statement, function: Function) -> Run:
-    """mapa: the address of the same place in shared memory of another block of the cluster."""
-    ins = ordinary(statement)
-    type_ = ins.types[-1]
-    read, rank = reader(statement.operands["a"], type_), reader(statement.operands["b"], "u32")
-    write = writer(statement.operands["d"], type_, function)
-    window = SHARED if type_ == "u64" and not ins.modifiers["space"] else 0
-
-    def run(thread: Thread) -> None:
-        chosen, size = rank(thread), thread.run.blocks_of_cluster
-        if chosen >= size:
-            raise Failure("cluster", f"rank {chosen} in a cluster of {size} blocks")
-        inside = read(thread) & (1 << RANK_BITS) - 1
-        write(thread, (inside | chosen << RANK_BITS) + window)
-
-    return guarded(statement, run)
-
-
-def rank_of(statement: Statement, function: Function) -> Run:
-    """getctarank: the block of the cluster whose shared memory an address leads to."""
-    read = reader(statement.operands["a"], ordinary(statement).types[-1])
-    write = writer(statement.operands["d"], "u32", function)
-    return guarded(statement, lambda thread: write(thread, memory.rank_at(read(thread))))
-
-
 # --- the stack ------------------------------------------------------------------------------------
 
 
-def allocate_on_stack(statement: Statement, function: Function) -> Run:
+def allocate_on_stack(statement: Statement, function: Function) -> ThreadStep:
     """alloca: room in local memory until the function returns."""
     type_ = ordinary(statement).types[-1]
     size = reader(statement.operands["size"], type_)
     write = writer(statement.operands["d"], type_, function)
-    given: Any = statement.operands.get("alignment")
+    given = statement.operands.get("alignment")
     alignment = given.word if isinstance(given, Constant) else 8
 
     def run(thread: Thread) -> None:
@@ -248,12 +200,12 @@ def allocate_on_stack(statement: Statement, function: Function) -> Run:
     return guarded(statement, run)
 
 
-def save_stack(statement: Statement, function: Function) -> Run:
+def save_stack(statement: Statement, function: Function) -> ThreadStep:
     write = writer(statement.operands["d"], word_type(statement.signature["d"]), function)
     return guarded(statement, lambda thread: write(thread, thread.frames[-1].top))
 
 
-def restore_stack(statement: Statement, function: Function) -> Run:
+def restore_stack(statement: Statement, function: Function) -> ThreadStep:
     read = reader(statement.operands["a"], word_type(statement.signature["a"]))
 
     def run(thread: Thread) -> None:

@@ -1,4 +1,4 @@
-"""Barriers of a thread block, and that of a cluster (PTX ISA 9.7.13.1, 9.7.13.4).
+"""Reference engine: barriers of a thread block, and that of a cluster (PTX ISA 9.7.13.1, 9.7.13.4).
 
 A warp has arrived at a barrier once all its threads that have not ended have. A barrier without a
 number of threads does not wait for warps that have ended. A phase of the barrier of a cluster is

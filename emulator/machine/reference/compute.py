@@ -1,4 +1,5 @@
-"""Statements that compute on registers, by the rules of `emulator.arith.scalar` on integers."""
+"""Reference engine: statements that compute on registers, by the rules of `emulator.arith.scalar`
+on integers."""
 
 from __future__ import annotations
 
@@ -12,10 +13,10 @@ from emulator.machine.shared import operands
 from emulator.ptx.program import Bound, Constant, Function, Register, Statement
 
 #: the step of one thread
-Run = Callable[[Thread], None]
+ThreadStep = Callable[[Thread], None]
 
 
-def compute(statement: Statement, function: Function) -> Run:
+def compute(statement: Statement, function: Function) -> ThreadStep:
     """Computes the destinations of a statement from its sources."""
     ins = statement.instruction
     rule = bind_reference(ins, **statement.selectors)  # type: ignore[arg-type]
@@ -57,7 +58,7 @@ def destinations(statement: Statement, function: Function) -> list[Write]:
     return [writer(bound, type_, function) for bound, type_ in operands.destinations(statement)]
 
 
-def guarded(statement: Statement, run: Run) -> Run:
+def guarded(statement: Statement, run: ThreadStep) -> ThreadStep:
     """`run` where the statement's guard holds."""
     holds = guard_of(statement.guard)
     if holds is None:

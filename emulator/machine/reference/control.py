@@ -1,4 +1,4 @@
-"""Statements that say where a thread goes on: branches, calls, returns, ends."""
+"""Reference engine: statements that say where a thread goes on, branches, calls, returns, ends."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def _enter(thread: Thread, callee: Function, passed: Call, place: StatementConte
     return callee.first
 
 
-class Host:
+class ThreadHost:
     """A thread, as the functions of the system see it."""
 
     def __init__(self, thread: Thread) -> None:
@@ -156,7 +156,7 @@ def _external(place: StatementContext, passed: Call) -> Next:
 
     def run(thread: Thread) -> int:
         given = [_integer(thread.registers[index]) for index in arguments]
-        value = function(Host(thread), given)
+        value = function(ThreadHost(thread), given)
         for index in passed.results:
             held = thread.registers[index]
             in_bytes = isinstance(held, bytes)

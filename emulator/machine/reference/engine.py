@@ -1,17 +1,17 @@
-"""The reference engine: runs the clusters of a launch, one after the other where they let it."""
+"""Reference engine: runs the clusters of a launch, one after the other where they let it."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator
 from itertools import product
-from typing import Any
 
 from emulator.arith import Engine
 from emulator.machine.reference import mbarriers, waiting
 from emulator.machine.reference.schedule import run_cluster
 from emulator.machine.reference.statements import Code
 from emulator.machine.reference.thread import Block, Cluster, Run
+from emulator.machine.shared.launching import RunningLaunch
 from emulator.machine.shared.pending import Pending
 from emulator.machine.shared.place import Index
 from emulator.machine.shared.products import Products
@@ -28,7 +28,7 @@ _VAIN_TURNS, _TIME_OUTS = 4, 256
 class Grid:
     """A `Launch` under way."""
 
-    def __init__(self, launch: Any) -> None:
+    def __init__(self, launch: RunningLaunch) -> None:
         self.total, self.threads = launch.total_blocks, math.prod(launch.block)
         self._run = getattr(launch, "under_way", None) or Run(
             launch,

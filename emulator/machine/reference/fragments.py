@@ -1,4 +1,5 @@
-"""Operands of matrix instructions: registers of one warp or warpgroup, what its lanes share."""
+"""Reference engine: operands of matrix instructions, registers of one warp or warpgroup, what its
+lanes share."""
 
 from __future__ import annotations
 
@@ -13,8 +14,9 @@ from emulator.isa.signature import Operand
 from emulator.machine.reference.operands import Read, reader, writer
 from emulator.machine.reference.thread import Thread
 from emulator.machine.shared.failure import Failure
-from emulator.machine.shared.operands import signed, word_type
-from emulator.ptx.program import Bound, Function, Register, Statement, Vector, items_of
+from emulator.machine.shared.fragments import BY_LANE, OPERANDS, MatrixOperands
+from emulator.machine.shared.operands import word_type
+from emulator.ptx.program import Bound, Function, Register, Statement, items_of
 
 Threads = Sequence[Thread]
 
@@ -50,50 +52,25 @@ def same(threads: Threads, read: Read, what: str) -> int:
     return words.pop()
 
 
-class Fetch:
+class Fetch(MatrixOperands[Read, Registers]):
     """The operands of a multiplication by name, as `warp` takes them."""
 
     def __init__(self, statement: Statement, function: Function) -> None:
-        self.vectors: dict[str, Registers] = {}
-        #: of words, one in each lane; and of values that all lanes share
-        self.lanes: dict[str, Read] = {}
-        self.shared: dict[str, Read] = {}
-        self.constants: dict[str, int] = {}
-        for operand in statement.signature.operands:
-            bound = statement.operands.get(operand.name)
-            if bound is None:
-                continue
-            if operand.kind == "vector":
-                self.vectors[operand.name] = Registers(operand, bound, function)
-            elif operand.kind == "immediate":
-                self.constants[operand.name] = signed(bound)
-            elif operand.kind == "ids":
-                assert isinstance(bound, Vector)
-                for part, item in zip(operand.parts, bound.items, strict=True):
-                    self.shared[part.name] = reader(item, "b16")
-            else:
-                by_lane = operand.name in ("e", "scale_a", "scale_b")
-                held = self.lanes if by_lane else self.shared
-                held[operand.name] = reader(bound, word_type(operand))
-        self.name = next(o.name for o in statement.signature.operands if o.use != "read")
-        self.result = self.vectors[self.name]
-        self.updates = statement.signature[self.name].use == "updated"
+        super().__init__(statement, reader, lambda x, bound: Registers(x, bound, function))
 
     def __call__(self, threads: Threads) -> tuple[dict[str, Any], dict[str, Any]]:
         """Operands and options."""
         operands: dict[str, Any] = {
-            name: vector.read(threads)
-            for name, vector in self.vectors.items()
-            if name != self.name or self.updates
+            name: vector.read(threads) for name, vector in self.read_vectors.items()
         }
         options: dict[str, Any] = dict(self.constants)
-        for name, read in self.lanes.items():
-            words = np.array([read(thread) for thread in threads], np.uint32)
-            (operands if name == "e" else options)[name] = words
-        for name, read in self.shared.items():
-            word = same(threads, read, name)
-            if name in ("a", "b"):
-                operands[name] = np.uint64(word)
+        for name, read in self.singles.items():
+            if name in BY_LANE:
+                words: Any = np.array([read(thread) for thread in threads], np.uint32)
             else:
-                options[name] = bool(word) if name == "scale_d" else word
+                shared = same(threads, read, name)
+                words = np.uint64(shared) if name in OPERANDS else shared
+            (operands if name in OPERANDS else options)[name] = words
+        if "scale_d" in options:
+            options["scale_d"] = bool(options["scale_d"])
         return operands, options

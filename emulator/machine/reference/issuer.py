@@ -1,8 +1,8 @@
-"""Asynchronous statements of one thread, as `emulator.machine.shared.issuing` asks for them."""
+"""Reference engine: one thread or warp, as the statements of `machine.shared` ask for it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -10,14 +10,28 @@ import numpy as np
 
 from dtypes import Array
 from emulator.arith.scalar.rule import bind_reference
+from emulator.arith.scalar.types import TYPES
+from emulator.isa.ordinary.instruction import OrdinaryInstruction
 from emulator.machine.reference import memory
-from emulator.machine.reference.compute import Run, guarded
+from emulator.machine.reference.compute import ThreadStep, guarded
 from emulator.machine.reference.fragments import Threads, same
-from emulator.machine.reference.mbarriers import barrier_at, change
-from emulator.machine.reference.operands import Read, addresses, guard_of, reader
+from emulator.machine.reference.mbarriers import barrier_at, change, initialise
+from emulator.machine.reference.operands import Read, Write, addresses, guard_of, reader, writer
 from emulator.machine.reference.schedule import placed
 from emulator.machine.reference.thread import WARP, State, Thread, Together
-from emulator.machine.shared.issuing import Combine, Make, Operands, Place, Wanted, Watch
+from emulator.machine.shared.issuing import (
+    Combine,
+    Make,
+    OperandList,
+    Operands,
+    Places,
+    Span,
+    W,
+    Wanted,
+    Watch,
+    Words,
+)
+from emulator.machine.shared.pending import POISON
 from emulator.memory.mbarrier import Change
 from emulator.memory.tensor_memory import TensorMemory
 from emulator.ptx.program import Function, Statement
@@ -25,14 +39,16 @@ from emulator.warp.call import Undefined
 
 
 class Issuer:
-    """One thread that executes a statement, with the readers of the operands that it asks for."""
+    """One thread that executes a statement, with readers and writers of the operands that it asks
+    for: an `Issuer` and an `Executor` of `machine.shared.issuing`."""
 
     undefined: Undefined = "hardware"
     watch: Watch | None = None
 
-    def __init__(self, thread: Thread, reads: list[Read]) -> None:
-        self.thread, self.reads = thread, reads
-        self.pending = thread.cluster.pending
+    def __init__(self, thread: Thread, reads: list[Read], writes: Sequence[Write] = ()) -> None:
+        self.thread, self.reads, self.writes = thread, reads, writes
+        self.pending, self.arena = thread.cluster.pending, thread.run.arena
+        self.cluster_size = thread.run.blocks_of_cluster
         self.lane, self.row = thread.number, thread.block.rank
         self.warp = thread.warp.number
         self.pairs, self.program = thread.cluster.pairs, thread.run.program
@@ -43,14 +59,66 @@ class Issuer:
     def word(self, place: int) -> int:
         return self.reads[place](self.thread)
 
+    def write(self, place: int, words: Words) -> None:
+        word = words.item() if isinstance(words, np.ndarray) else words
+        self.writes[place](self.thread, int(word))
+
+    def spread(self, words: Words, dtype: type[np.unsignedinteger]) -> Array:
+        return np.array([words], dtype)
+
+    @property
+    def lanes(self) -> Places:
+        return np.array([self.lane])
+
+    @property
+    def ranks(self) -> int:
+        return self.row
+
     def find(
         self, space: str, address: int, size: int, alignment: int, *, write: bool = False
-    ) -> Place:
+    ) -> Span:
         held, start = memory.locate(self.thread, space, address, size, alignment, write=write)
-        return Place(held, start, size)
+        return Span(held, start, size)
+
+    def load(self, space: str, addresses: Array, size: int, which: Places) -> Array:
+        held = memory.find(self.thread, space, int(addresses[0]), size, size)
+        return np.frombuffer(held, np.uint8)[None]
+
+    def store(self, space: str, addresses: Array, raw: Array, which: Places, size: int) -> None:
+        data, at = raw.tobytes(), int(addresses[0])
+        held = memory.find(self.thread, space, at, len(data), len(data), write=True)
+        memory.put(self.thread, held, data)
+
+    def update(
+        self, addresses: Array, ins: OrdinaryInstruction, words: Words, which: Places
+    ) -> None:
+        rule, (word,) = bind_reference(ins, space="global"), np.atleast_1d(words).tolist()
+        size = TYPES[ins.types[-1]].size // 8
+        at = int(addresses[0])
+        memory.update(self.thread, "global", at, size, lambda old: rule(old, word))
+
+    def copy(self, to: Words, source: Words, sizes: Words, size: int) -> None:
+        thread, at, count = self.thread, int(source), int(sizes)
+        place = memory.find(thread, "shared", int(to), size, size, write=True)
+        if count:
+            memory.find(thread, "global", at, count, size if count == size else 1)
+
+        def perform(which: object) -> None:
+            data = memory.find(thread, "global", at, count, 1) if count else b""
+            memory.put(thread, place, bytes(data) + bytes(size - count))
+
+        if not self.pending.at_once:
+            place[:] = bytes([POISON]) * size
+        self.pending.copy(self.lanes, perform)
 
     def change(self, barrier: int, by: Change) -> None:
         change(self.thread, barrier, by)
+
+    def change_barriers(self, barriers: Words, by: Change) -> int:
+        return change(self.thread, int(barriers), by)
+
+    def put_barriers(self, barriers: Words, counts: Words) -> None:
+        initialise(self.thread, int(barriers), int(counts))
 
     def shared(self, row: int) -> Array:
         return self.thread.cluster.blocks[row].shared
@@ -81,13 +149,13 @@ class Issuer:
         return placed(error, [self.thread], statement)
 
 
-def readers(operands: Operands) -> list[Read]:
+def readers(operands: OperandList[W]) -> list[Read]:
     """The readers of the operands that a statement asks for."""
     return [_reader(wanted) for wanted in operands.wanted]
 
 
 def _reader(wanted: Wanted) -> Read:
-    if wanted.kind == "word":
+    if wanted.kind in ("word", "number"):
         return reader(wanted.bound, wanted.detail)
     find = addresses(wanted.bound)
     return find if wanted.kind == "address" else barrier_at(find, wanted.detail)
@@ -104,21 +172,22 @@ def combination(operation: Any, **given: str) -> Combine:
     return combine
 
 
-def by_thread(make: Make) -> Callable[[Statement, Function], Run]:
-    """Makes the steps of single threads from a statement that all engines share."""
-
-    def made(statement: Statement, function: Function) -> Run:
-        operands = Operands(statement, combination)
-        run = make(operands)
-        reads = readers(operands)
-        return guarded(statement, lambda thread: run(Issuer(thread, reads)))
-
-    return made
+#: a statement that all engines share, of an `Issuer` or an `Executor`
+_Make = Callable[[OperandList[W]], Callable[[Issuer], None]]
 
 
-def each(makes: Mapping[str, Make]) -> dict[str, Callable[[Statement, Function], Run]]:
-    """`by_thread` of a table of statements."""
-    return {name: by_thread(make) for name, make in makes.items()}
+def _by_thread(make: _Make[W], statement: Statement, function: Function) -> ThreadStep:
+    """The step of single threads, from a statement that all engines share."""
+    operands = OperandList[W](statement, combination)
+    run = make(operands)
+    reads = readers(operands)
+    writes = [writer(bound, type_, function) for bound, type_ in operands.results]
+    return guarded(statement, lambda thread: run(Issuer(thread, reads, writes)))
+
+
+def each(makes: Mapping[str, _Make[W]]) -> dict[str, Callable[[Statement, Function], ThreadStep]]:
+    """`_by_thread` of a table of statements."""
+    return {name: partial(_by_thread, make) for name, make in makes.items()}
 
 
 def by_warp(

@@ -1,4 +1,4 @@
-"""Statements that lanes of a warp execute together (PTX ISA 9.7.9.6, 9.7.13)."""
+"""Reference engine: statements that lanes of a warp execute together (PTX ISA 9.7.9.6, 9.7.13)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Statements of matrix instructions: registers of one warp or warpgroup to matrices and back.
+"""Reference engine: statements of matrix instructions, registers of one warp or warpgroup to
+matrices and back.
 
 What they compute is `emulator.warp`'s, here with the reference engine of its arithmetic.
 """

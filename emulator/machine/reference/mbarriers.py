@@ -1,4 +1,5 @@
-"""Statements of mbarriers (PTX ISA 9.7.13.15): words in shared memory, and who waits for them."""
+"""Reference engine: mbarriers, words in shared memory and the threads that wait for their phases
+(PTX ISA 9.7.13.15). The statements that change them are in `machine.shared.mbarriers`."""
 
 from __future__ import annotations
 
@@ -9,24 +10,16 @@ import numpy as np
 
 from dtypes import Array
 from emulator.machine.reference import memory
-from emulator.machine.reference.compute import Run, guarded
 from emulator.machine.reference.control import Next, StatementContext
 from emulator.machine.reference.operands import Read, Write, addresses, reader, writer
 from emulator.machine.reference.thread import Cluster, State, Thread
 from emulator.machine.shared.failure import Failure
-from emulator.machine.shared.mbarriers import (
-    NO_ARRIVALS,
-    SIZE,
-    Arrival,
-    PhaseTest,
-    count_problem,
-    may_expect,
-)
+from emulator.machine.shared.mbarriers import SIZE, PhaseTest
 from emulator.machine.shared.operands import space_of, to_shared
 from emulator.memory import mbarrier
 from emulator.memory.mbarrier import Barrier, Change
 from emulator.memory.windows import RANK_BITS
-from emulator.ptx.program import Function, Statement
+from emulator.ptx.program import Statement
 
 
 def barrier_of(statement: Statement) -> Read:
@@ -69,7 +62,7 @@ def change(thread: Thread, barrier: int, by: Change) -> int:
     if undefined := held.undefined(by):
         raise Failure("mbarrier", mbarrier.undefined_text(undefined, word))
     after = held.after(by)
-    put(thread, barrier, after.encode())
+    _put(thread, barrier, after.encode())
     ledger, place = ledger_of(thread, barrier)
     ledger[place] = mbarrier.noted(ledger[place], after.parity != held.parity, by.transactions)
     wake(thread.cluster)
@@ -82,67 +75,19 @@ def ledger_of(thread: Thread, barrier: int) -> tuple[list[int], int]:
     return thread.cluster.blocks[rank].ledger, place
 
 
-def put(thread: Thread, barrier: int, word: int) -> None:
+def initialise(thread: Thread, barrier: int, count: int) -> None:
+    """Makes a barrier that expects a count of arrivals."""
+    _put(thread, barrier, Barrier.init(count).encode())
+    ledger, place = ledger_of(thread, barrier)
+    ledger[place] = 0
+
+
+def _put(thread: Thread, barrier: int, word: int) -> None:
     """Writes the word of a barrier."""
     words, place = words_of(thread, barrier)
     words[place] = word
     thread.run.progress += 1
     thread.run.changes += 1
-
-
-# --- init, arrive, expect_tx, … -------------------------------------------------------------------
-
-
-def initialise(statement: Statement, function: Function) -> Run:
-    """init: a barrier that expects a count of arrivals."""
-    barrier, count = barrier_of(statement), reader(statement.operands["count"], "u32")
-
-    def run(thread: Thread) -> None:
-        given = count(thread)
-        if not may_expect(given):
-            raise Failure("mbarrier", count_problem(given))
-        at = barrier(thread)
-        put(thread, at, Barrier.init(given).encode())
-        ledger, place = ledger_of(thread, at)
-        ledger[place] = 0
-
-    return guarded(statement, run)
-
-
-def arrive(statement: Statement, function: Function) -> Run:
-    """arrive, arrive_drop, expect_tx, complete_tx, and arrivals that expect bytes."""
-    barrier, arrival, operands = barrier_of(statement), Arrival(statement), statement.operands
-    count = None if arrival.count is None else reader(arrival.count, "u32")
-    moved = reader(operands["bytes"], "u32") if arrival.moves else None
-    bound = operands.get("d")
-    write = writer(bound, "b64", function) if bound is not None else None
-
-    def run(thread: Thread) -> None:
-        arrivals = 1 if count is None else count(thread)
-        if not arrivals:
-            raise Failure("mbarrier", NO_ARRIVALS)
-        by = arrival.change(arrivals, 0 if moved is None else moved(thread))
-        word = change(thread, barrier(thread), by)
-        if write is not None:
-            write(thread, arrival.token(word))
-
-    return guarded(statement, run)
-
-
-def pending_count(statement: Statement, function: Function) -> Run:
-    read = reader(statement.operands["state"], "b64")
-    write = writer(statement.operands["d"], "u32", function)
-    return guarded(statement, lambda thread: write(thread, mbarrier.pending_count(read(thread))))
-
-
-def invalidate(statement: Statement, function: Function) -> Run:
-    """mbarrier.inval: the barrier must be there; its word stays."""
-    barrier = barrier_of(statement)
-
-    def run(thread: Thread) -> None:
-        barrier(thread)
-
-    return guarded(statement, run)
 
 
 # --- waiting --------------------------------------------------------------------------------------
@@ -220,13 +165,4 @@ def _release(cluster: Cluster, thread: Thread, result: bool) -> None:
     thread.run.progress += result
 
 
-EACH = {
-    "mbarrier.init": initialise,
-    "mbarrier.inval": invalidate,
-    "mbarrier.arrive": arrive,
-    "mbarrier.arrive_drop": arrive,
-    "mbarrier.expect_tx": arrive,
-    "mbarrier.complete_tx": arrive,
-    "mbarrier.pending_count": pending_count,
-}
 FLOWS = {"mbarrier.test_wait": test_wait, "mbarrier.try_wait": try_wait}

@@ -1,4 +1,5 @@
-"""Memory of a thread's accesses: the state spaces, and generic addresses (PTX ISA 5.1).
+"""Reference engine: memory of a thread's accesses, the state spaces, and generic addresses (PTX ISA
+5.1).
 
 Spaces are "global" and "const", whose addresses are generic ones, "param", "shared" (of the own
 thread block), "cluster" (shared memory of any block of the cluster), "local", and "" for generic
@@ -15,7 +16,7 @@ from dtypes import Array
 from emulator.machine.reference.thread import Block, Thread
 from emulator.machine.shared.failure import Failure
 from emulator.memory.arena import AccessError, Fault
-from emulator.memory.windows import FUNCTIONS, LOCAL, PARAMETERS, RANK_BITS, SHARED, WINDOW_BITS
+from emulator.memory.windows import LOCAL, PARAMETERS, RANK_BITS, SHARED, WINDOW_BITS
 
 _INSIDE = (1 << WINDOW_BITS) - 1
 _OFFSET = (1 << RANK_BITS) - 1
@@ -185,29 +186,6 @@ def resolve(space: str, address: int) -> tuple[str, int]:
         return space, address
     found = _WINDOWS.get(address >> WINDOW_BITS)
     return (found, address & _INSIDE) if found else ("global", address)
-
-
-def leads_to(thread: Thread, address: int, space: str) -> bool:
-    """isspacep: whether a generic address leads into a space."""
-    window = address >> WINDOW_BITS
-    if space.startswith("shared"):
-        inside = window == SHARED >> WINDOW_BITS
-        if space == "shared::cluster":
-            return inside
-        return inside and rank_at(address) == thread.block.rank
-    if space == "local":
-        return window == LOCAL >> WINDOW_BITS
-    if space == "global":
-        return window not in [x >> WINDOW_BITS for x in (SHARED, LOCAL, FUNCTIONS)]
-    held = thread.run.arena.find(address)
-    if space.startswith("param"):
-        return held is not None and held.name == "parameters"
-    return held is not None and not held.writable and held.name != "parameters"
-
-
-def rank_at(address: int) -> int:
-    """The rank in the cluster of the block whose shared memory an address leads to."""
-    return (address & _INSIDE) >> RANK_BITS
 
 
 # --- local memory ---------------------------------------------------------------------------------

@@ -1,4 +1,5 @@
-"""Operands of statements as functions of a thread: what is read, what is written, and where."""
+"""Reference engine: operands of statements as functions of a thread, what is read, what is written,
+and where."""
 
 from __future__ import annotations
 

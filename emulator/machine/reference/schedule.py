@@ -1,4 +1,4 @@
-"""Schedule of the threads: which go next, and where they meet.
+"""Reference engine: the schedule, which says what threads go next and where they meet.
 
 Of the threads of a warp those go first that are innermost in calls and lowest in the program, all
 that are at one place together, statement by statement, each by itself: compilers lay code out so

@@ -1,4 +1,5 @@
-"""Statements that wait for threads of other warps: bar, barrier, barrier.cluster."""
+"""Reference engine: statements that wait for threads of other warps, bar, barrier,
+barrier.cluster."""
 
 from __future__ import annotations
 

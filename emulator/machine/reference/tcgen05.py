@@ -1,4 +1,5 @@
-"""Statements of tcgen05 that warps execute, one warp after the other (PTX ISA 9.7.16)."""
+"""Reference engine: statements of tcgen05 that warps execute, one warp after the other (PTX ISA
+9.7.16)."""
 
 from __future__ import annotations
 
@@ -7,7 +8,7 @@ from functools import partial
 
 import numpy as np
 
-from emulator.machine.reference.compute import Run
+from emulator.machine.reference.compute import ThreadStep
 from emulator.machine.reference.fragments import Registers, Threads
 from emulator.machine.reference.issuer import Issuer, by_warp, combination, each
 from emulator.machine.reference.thread import State, Together
@@ -104,12 +105,12 @@ def wait_for_stores(statement: Statement, function: Function) -> Together:
     )
 
 
-def fence(statement: Statement, function: Function) -> Run:
+def fence(statement: Statement, function: Function) -> ThreadStep:
     """Nothing to do: operations keep their order."""
     return lambda thread: None
 
 
-EACH: dict[str, Callable[[Statement, Function], Run]] = {
+EACH: dict[str, Callable[[Statement, Function], ThreadStep]] = {
     **each(tcgen05.EACH),
     **dict.fromkeys(tcgen05.FENCES, fence),
 }

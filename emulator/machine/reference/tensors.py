@@ -1,4 +1,4 @@
-"""Tensor copies, element by element (PTX ISA 9.7.9.27)."""
+"""Reference engine: tensor copies, element by element (PTX ISA 9.7.9.27)."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from emulator.arith.scalar.rule import bind_reference
-from emulator.machine.shared.issuing import Issuer, Make, Operands, Place, Run, poison, submit
+from emulator.machine.shared.issuing import Issuer, Make, Operands, Run, Span, poison, submit
 from emulator.machine.shared.tensor_maps import BOX_ALIGNMENT, Box, Reduction, TensorIssue
 from emulator.memory.arena import AccessError
 from emulator.memory.tensor_copy_reference import Element, elements, load_code
 from emulator.memory.tensor_transfer import OUTSIDE_NAN
 
 
-def _elements(box: Box, place: Place, stores: bool) -> Iterator[tuple[Element, Place]]:
+def _elements(box: Box, place: Span, stores: bool) -> Iterator[tuple[Element, Span]]:
     """The elements of a box, with their bytes in shared memory."""
     tensor_map = box.tensor_map
     size, where = tensor_map.element_type.bytes, (box.coordinates, box.offsets, place.start)
     for element in elements(tensor_map, box.plan.mode, *where, stores=stores):
-        yield element, Place(place.memory, element.shared_address, size)
+        yield element, Span(place.memory, element.shared_address, size)
 
 
 def load(operands: Operands) -> Run:
@@ -36,7 +36,7 @@ def load(operands: Operands) -> Run:
     return run
 
 
-def _loader(who: Issuer, box: Box, place: Place) -> Callable[[], None]:
+def _loader(who: Issuer, box: Box, place: Span) -> Callable[[], None]:
     def perform() -> None:
         m = box.tensor_map
         size, outside = m.element_type.bytes, bytes(m.element_type.bytes)
@@ -66,7 +66,7 @@ def store(operands: Operands) -> Run:
     return run
 
 
-def _storer(who: Issuer, box: Box, place: Place, reduction: Reduction | None) -> Callable[[], None]:
+def _storer(who: Issuer, box: Box, place: Span, reduction: Reduction | None) -> Callable[[], None]:
     combine = None
     if reduction is not None:
         combine = bind_reference(reduction, space="global", bulk="bulk")

@@ -1,4 +1,5 @@
-"""Parts of a launch under way: threads, warps, blocks and clusters, and what they hold.
+"""Reference engine: parts of a launch under way, threads, warps, blocks and clusters, and what they
+hold.
 
 A register holds the integer of its bits, a predicate 0 or 1, a variable in .param its bytes. Other
 modules say what happens to all this: `schedule` who goes next, `barriers` who waits.
@@ -16,6 +17,7 @@ import numpy as np
 from emulator.arith import Engine
 from emulator.machine.shared.barriers import BARRIERS
 from emulator.machine.shared.convergence import Convergence
+from emulator.machine.shared.launching import RunningLaunch
 from emulator.machine.shared.pending import Pending
 from emulator.machine.shared.place import Index
 from emulator.machine.shared.products import WARPGROUPS, Products
@@ -310,7 +312,7 @@ class Run:
     """A launch under way: what all its threads share."""
 
     #: the `Launch`, which also says where errors happened
-    launch: Any
+    launch: RunningLaunch
     program: Program
     function: Function
     #: the steps of the statements, by their pc

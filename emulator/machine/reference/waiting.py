@@ -1,4 +1,4 @@
-"""The table of a deadlock: who waits where, and for what."""
+"""Reference engine: the table of a deadlock, who waits where, and for what."""
 
 from __future__ import annotations
 

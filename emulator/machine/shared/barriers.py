@@ -1,17 +1,17 @@
-"""Errors at barriers of a thread block and of a cluster (PTX ISA 9.7.13.1, 9.7.13.4)."""
+"""All engines: errors at barriers of a thread block and of a cluster (PTX ISA 9.7.13.1,
+9.7.13.4)."""
 
 from __future__ import annotations
 
-from typing import Any
-
 from emulator.machine.shared.failure import Failure
+from emulator.machine.shared.issuing import Words
 
 #: barriers of a block
 BARRIERS = 16
 _WARP = 32
 
 
-def is_wrong(number: Any, threads: Any) -> Any:
+def is_wrong(number: Words, threads: Words) -> Words:
     """True where no barrier has the number, or none can count so many threads; also for arrays."""
     return (number >= BARRIERS) | (threads % _WARP != 0)
 

@@ -1,5 +1,5 @@
-"""Bulk copies and reductions, and stores that signal an mbarrier (PTX ISA 9.7.9.25.4, 9.7.9.12,
-9.7.13.7). Each thread issues its own."""
+"""All engines: bulk copies and reductions, and stores that signal an mbarrier (PTX ISA 9.7.9.25.4,
+9.7.9.12, 9.7.13.7). Each thread issues its own."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from emulator.machine.shared.issuing import (
     Issuer,
     Make,
     Operands,
-    Place,
     Run,
+    Span,
     poison,
     submit,
 )
@@ -55,7 +55,7 @@ def copy(operands: Operands) -> Run:
     return run
 
 
-def _movement(source: Place, target: Place, chosen: Array | None) -> Callable[[], None]:
+def _movement(source: Span, target: Span, chosen: Array | None) -> Callable[[], None]:
     where = True if chosen is None else chosen
     return lambda: np.copyto(target.bytes, source.bytes, where=where)
 
@@ -76,7 +76,7 @@ def reduce(operands: Operands) -> Run:
     return run
 
 
-def _combination(target: Place, given: Callable[[], Array], combine: Combine) -> Callable[[], None]:
+def _combination(target: Span, given: Callable[[], Array], combine: Combine) -> Callable[[], None]:
     """Combines words in memory with given ones of the same type."""
 
     def perform() -> None:
@@ -110,7 +110,7 @@ def store_and_signal(operands: Operands) -> Run:
     return run
 
 
-def _store(target: Place, data: Array) -> Callable[[], None]:
+def _store(target: Span, data: Array) -> Callable[[], None]:
     def perform() -> None:
         target.bytes[:] = data
 

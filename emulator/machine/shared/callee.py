@@ -1,4 +1,4 @@
-"""The function that an indirect call names by its address."""
+"""All engines: the function that an indirect call names by its address."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Convergence: the lanes of a warp that run together, where functions call themselves and
-activemask shows it.
+"""All engines: convergence, the lanes of a warp that run together where functions call themselves
+and activemask shows it.
 
 A warp runs one group of lanes at a time. An H200 goes on like this:
 

@@ -1,4 +1,4 @@
-"""Failures of a kernel, raised where they are noticed and placed by the engine."""
+"""All engines: failures of a kernel, raised where they are noticed and placed by the engine."""
 
 from __future__ import annotations
 

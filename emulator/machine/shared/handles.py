@@ -1,4 +1,4 @@
-"""Handles of textures and surfaces: the object that one names."""
+"""All engines: handles of textures and surfaces, the object that one names."""
 
 from __future__ import annotations
 

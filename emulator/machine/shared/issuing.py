@@ -1,24 +1,28 @@
-"""Asynchronous statements, stated once for all engines.
+"""All engines: what a statement that is stated once asks an engine for, and what it gives.
 
-A statement names the operands that it reads (`Operands`) and becomes a function of an `Issuer`: one
-thread, or one warp by its first lane. An engine makes issuers of its threads or lanes. An issuer
-reads the operands, finds memory and mbarriers, and holds the operations under way.
+A statement names the operands that it reads and writes (`OperandList`) and becomes a function of
+whoever executes it. That is an `Issuer`, one thread or one warp by its first lane, where each
+thread's operation is one of its own, as a bulk copy is; and an `Executor` where all lanes of a
+strand may execute it at once. The words of an Executor are integers in the reference engine and
+arrays in the vector engine. An engine makes issuers and executors of its threads or lanes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import Literal, NamedTuple, Protocol
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Generic, Literal, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dtypes import Array
 from emulator.arith import Engine
+from emulator.isa.ordinary.instruction import OrdinaryInstruction
 from emulator.machine.shared.failure import Failure
 from emulator.machine.shared.operands import constant, ordinary, space_of, to_shared
 from emulator.machine.shared.pending import POISON, Pending, Transfer
 from emulator.machine.shared.tensor_order import Pairs, TensorOperation
+from emulator.memory.arena import Arena
 from emulator.memory.mbarrier import Change
 from emulator.memory.space import Space
 from emulator.memory.tensor_memory import TensorMemory
@@ -28,13 +32,16 @@ from emulator.targets import Target
 from emulator.warp.call import Undefined
 
 Places = NDArray[np.int64]
+#: words of the threads that execute a statement: the integer of one thread, or an array with an
+#: entry for each lane or one for all
+Words = int | Array
 #: the bits of an address in shared memory that are its offset in a block
 OFFSET = (1 << RANK_BITS) - 1
 #: state spaces as opcodes name them, and as accesses do
 SPACES = {"shared": "shared", "shared::cta": "shared", "shared::cluster": "cluster"}
 
 
-class Place(NamedTuple):
+class Span(NamedTuple):
     """The bytes of an access, looked up anew each time: memory moves when it grows."""
 
     #: all of the memory, and where the access starts in it
@@ -60,7 +67,8 @@ class CompletionWatch(Protocol):
 class TensorCoreWatch(Protocol):
     """Checks of tcgen05: what warps and threads issue, read and give back."""
 
-    completion: CompletionWatch
+    @property
+    def completion(self) -> CompletionWatch: ...
 
     def space(self, held: Array, row: int, lane: int) -> Space: ...
     def operation(self, operation: TensorOperation) -> None: ...
@@ -72,11 +80,15 @@ class TensorCoreWatch(Protocol):
 class Watch(Protocol):
     """Checks of asynchronous statements, where a launch brings some."""
 
-    tensor_cores: TensorCoreWatch
+    @property
+    def tensor_cores(self) -> TensorCoreWatch: ...
 
     def issued(self, lane: int, barrier: int | None) -> None: ...
     def stored_by_copy(self, lane: int, places: Places) -> None: ...
     def map_used(self, lane: int, held: Array, place: int) -> None: ...
+    def copies_arrive(self, lanes: Places, places: Places) -> None: ...
+    def mbarrier_init(self, lanes: Places, places: Places) -> None: ...
+    def mbarrier_inval(self, lanes: Places, places: Places) -> None: ...
     def mbarrier_used(self, lanes: Places, places: Places, *, arrives: bool = True) -> None: ...
 
 
@@ -106,7 +118,7 @@ class Issuer(Protocol):
 
     def find(
         self, space: str, address: int, size: int, alignment: int, *, write: bool = False
-    ) -> Place:
+    ) -> Span:
         """Finds the memory of an access; raises AccessError where the access is illegal."""
 
     def change(self, barrier: int, change: Change) -> None:
@@ -131,20 +143,91 @@ class Issuer(Protocol):
         """An error with the place where it happened, if the kernel caused it."""
 
 
+class Executor(Protocol):
+    """The threads that execute a statement at once: one, or lanes of a strand.
+
+    What they are given and give is an integer or an array (`Words`). The index of a Failure counts
+    these threads; that of an AccessError is the engine's.
+    """
+
+    #: operations under way
+    pending: Pending
+    #: blocks of a cluster
+    cluster_size: int
+    #: the checks, if the launch has any
+    watch: Watch | None
+
+    @property
+    def arena(self) -> Arena:
+        """Global memory, with the textures and surfaces of the launch."""
+
+    @property
+    def lanes(self) -> Places:
+        """The numbers of the threads among those of `pending`."""
+
+    @property
+    def ranks(self) -> Words:
+        """The rank of each thread's block in its cluster."""
+
+    def word(self, place: int) -> Words:
+        """The operand that stands at a place in the list of operands that are read."""
+
+    def write(self, place: int, words: Words) -> None:
+        """Gives words to the operand at a place in the list of those that are written."""
+
+    def spread(self, words: Words, dtype: type[np.unsignedinteger]) -> Array:
+        """Words of so many bits as an array with an entry for each thread."""
+
+    def load(self, space: str, addresses: Array, size: int, which: Places) -> Array:
+        """Bytes ``(n, size)`` at the addresses of some of the threads."""
+
+    def store(self, space: str, addresses: Array, raw: Array, which: Places, size: int) -> None:
+        """Writes bytes at the addresses of some of the threads; `size`: those of the whole access
+        that they are a part of."""
+
+    def update(
+        self, addresses: Array, ins: OrdinaryInstruction, words: Words, which: Places
+    ) -> None:
+        """Executes a reduction on global memory for some of the threads."""
+
+    def change_barriers(self, barriers: Words, change: Change) -> Words:
+        """Changes the mbarrier of each thread, or a single one, and lets those go on that wait for
+        it; the words before that."""
+
+    def put_barriers(self, barriers: Words, counts: Words) -> None:
+        """Makes mbarriers that expect counts of arrivals."""
+
+    def copy(self, to: Words, source: Words, sizes: Words, size: int) -> None:
+        """Issues cp.async of `size` bytes each, of which so many come from global memory."""
+
+
 # --- what a statement asks for --------------------------------------------------------------------
 
-Read = Callable[[Issuer], int]
+W = TypeVar("W", int, Words)
+W_co = TypeVar("W_co", covariant=True)
+
+
+class _Reader(Protocol[W_co]):
+    """An `Issuer`, whose words are integers, or an `Executor`."""
+
+    def word(self, place: int) -> W_co: ...
+
+
+Read = Callable[[_Reader[int]], int]
 Run = Callable[[Issuer], None]
+RunAtOnce = Callable[[Executor], None]
+Write = Callable[[Executor, Words], None]
 #: the words in memory and the given ones -> the new ones in memory
 Combine = Callable[[Array, Array], Array]
 
 
 class Wanted(NamedTuple):
-    """An operand that issuers read: a word of a type, an address, or the mbarrier at an address of
-    a state space, as its number among the 8-byte words of shared memory of all blocks."""
+    """An operand that is read: a word of a type, a number (a word of up to 32 bits that is to be
+    computed with), an address, or the mbarrier at an address of a state space, as its number among
+    the 8-byte words of shared memory of all blocks."""
 
     name: str
-    kind: Literal["word", "address", "mbarrier"]
+    kind: Literal["word", "number", "address", "mbarrier"]
     bound: Bound
     #: the type of a word, the space of an mbarrier
     detail: str = ""
@@ -152,47 +235,63 @@ class Wanted(NamedTuple):
     same: bool = False
 
 
-class Operands:
-    """The operands of one statement, and a list of those that it reads."""
+class OperandList(Generic[W]):
+    """The operands of one statement: a list of those that it reads, and of those that it writes."""
 
     def __init__(self, statement: Statement, bind: Callable[..., Combine]) -> None:
         self.statement, self.ins = statement, ordinary(statement)
         self.wanted: list[Wanted] = []
+        #: operands that are written, with the types of their words; None for the sink ``_``
+        self.results: list[tuple[Bound | None, str]] = []
         self._bind = bind
 
     def __contains__(self, name: str) -> bool:
         return name in self.statement.operands
 
-    def word(self, name: str, type_: str, *, same: bool = False) -> Read:
+    def word(self, name: str, type_: str, *, same: bool = False) -> Callable[[_Reader[W]], W]:
         """An operand that the instruction takes for a type."""
         return self._read(Wanted(name, "word", self.statement.operands[name], type_, same))
 
-    def words(self, name: str, type_: str) -> list[Read]:
+    def number(self, name: str, default: W) -> Callable[[_Reader[W]], W]:
+        """An operand of type u32 that is computed with; `default` where the statement has none."""
+        bound = self.statement.operands.get(name)
+        if bound is None:
+            return lambda who: default
+        return self._read(Wanted(name, "number", bound, "u32"))
+
+    def words(self, name: str, type_: str) -> list[Callable[[_Reader[W]], W]]:
         """The items of an operand in braces."""
         items = items_of(self.statement.operands.get(name)) if name in self else ()
-        return [self._read(Wanted(name, "word", item, type_)) for item in items if item is not None]
+        return self.items([item for item in items if item is not None], type_, name)
 
-    def coordinates(self, name: str) -> list[Read]:
+    def items(
+        self, bounds: Iterable[Bound], type_: str, name: str = ""
+    ) -> list[Callable[[_Reader[W]], W]]:
+        """Several operands of one type."""
+        return [self._read(Wanted(name, "word", bound, type_)) for bound in bounds]
+
+    def coordinates(self, name: str) -> list[Callable[[_Reader[W]], W]]:
         """The coordinates behind the address of a tensor map."""
         place = self.statement.operands[name]
         assert isinstance(place, Address)
         (given,) = place.coordinates
-        return [self._read(Wanted(name, "word", item, "b32")) for item in items_of(given) if item]
+        return self.items([item for item in items_of(given) if item], "b32", name)
 
-    def address(self, name: str, *, same: bool = False) -> Read:
+    def address(self, name: str, *, same: bool = False) -> Callable[[_Reader[W]], W]:
         """The address of a memory operand."""
         return self._read(Wanted(name, "address", self.statement.operands[name], same=same))
 
-    def shared_offset(self, name: str) -> Read:
-        """The offset in shared memory of an address there, which may be a generic one."""
-        find, generic = self.address(name), self.space(name) == ""
-        return lambda who: (to_shared(find(who)) if generic else find(who)) & OFFSET
-
-    def barrier(self, space: str | None = None) -> Read:
+    def barrier(self, space: str | None = None) -> Callable[[_Reader[W]], W]:
         """The mbarrier; `space` is "cluster" where it is in the block that a copy goes to."""
         bound = self.statement.operands["mbarrier"]
         named = space_of(self.statement, bound) if space is None else space
         return self._read(Wanted("mbarrier", "mbarrier", bound, named))
+
+    def result(self, bound: Bound | None, type_: str) -> Write:
+        """A function that gives words of a type to an operand."""
+        place = len(self.results)
+        self.results.append((bound, type_))
+        return lambda who, words: who.write(place, words)
 
     def constant(self, name: str) -> int:
         """An immediate operand."""
@@ -210,13 +309,17 @@ class Operands:
         """The rule by which a reduction combines words."""
         return self._bind(self.ins, **given)
 
-    def _read(self, wanted: Wanted) -> Read:
+    def _read(self, wanted: Wanted) -> Callable[[_Reader[W]], W]:
         place = len(self.wanted)
         self.wanted.append(wanted)
         return lambda who: who.word(place)
 
 
+#: of a statement that an `Issuer` executes, and of one that an `Executor` does
+Operands = OperandList[int]
+LaneOperands = OperandList[Words]
 Make = Callable[[Operands], Run]
+MakeAtOnce = Callable[[LaneOperands], RunAtOnce]
 
 
 # --- what many statements do ----------------------------------------------------------------------
@@ -233,12 +336,12 @@ class Issue:
         self._mask = operands.word("mask", "u16") if "mask" in operands else None
         self._barrier = operands.barrier(self.to) if "mbarrier" in operands else None
 
-    def source(self, who: Issuer, size: int, alignment: int) -> Place:
+    def source(self, who: Issuer, size: int, alignment: int) -> Span:
         """The bytes that are copied."""
         assert self._origin is not None
         return who.find(self._from, self._origin(who), size, alignment)
 
-    def targets(self, who: Issuer, size: int, alignment: int) -> Iterator[tuple[Place, int | None]]:
+    def targets(self, who: Issuer, size: int, alignment: int) -> Iterator[tuple[Span, int | None]]:
         """Targets of a copy, with the mbarrier that each place signals; several for a multicast,
         each at the same offset in its block."""
         assert self._target is not None
@@ -252,6 +355,20 @@ class Issue:
             yield in_block(who, address, rank, size, alignment), same_barrier(who, barrier, rank)
 
 
+def shared_offset(operands: Operands, name: str) -> Read:
+    """The offset in shared memory of an address there, which may be a generic one."""
+    find, generic = operands.address(name), operands.space(name) == ""
+    return lambda who: (to_shared(find(who)) if generic else find(who)) & OFFSET
+
+
+def require(legal: Words, kind: str, reason: Callable[[int], str], words: Words) -> None:
+    """Raises Failure for the first thread whose word is not legal; `reason` says why of a word."""
+    if not np.all(legal):
+        first = int(np.argmin(legal))
+        given = np.atleast_1d(words)
+        raise Failure(kind, reason(int(given[first if len(given) > 1 else 0])), first)
+
+
 def ranks_of(who: Issuer, mask: int) -> list[int]:
     """The blocks of a cluster that a multicast names; Failure where it names others."""
     size = len(who.cluster)
@@ -260,7 +377,7 @@ def ranks_of(who: Issuer, mask: int) -> list[int]:
     return [rank for rank in range(size) if mask >> rank & 1]
 
 
-def in_block(who: Issuer, address: int, rank: int, size: int, alignment: int) -> Place:
+def in_block(who: Issuer, address: int, rank: int, size: int, alignment: int) -> Span:
     """Bytes to write at an offset in shared memory, in the block of a rank in the cluster."""
     place = rank << RANK_BITS | address & OFFSET
     return who.find("cluster", place, size, alignment, write=True)
@@ -286,7 +403,7 @@ def submit(who: Issuer, barrier: int | None, size: int, perform: Callable[[], No
     who.pending.transfer(Transfer(who.lane, complete, barrier))
 
 
-def poison(who: Issuer, place: Place) -> None:
+def poison(who: Issuer, place: Span) -> None:
     """Fills the destination of a copy with a pattern, until it takes effect."""
     if not who.pending.at_once:
         place.bytes[:] = POISON

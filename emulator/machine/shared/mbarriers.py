@@ -1,12 +1,20 @@
-"""Words of opcodes of mbarriers (PTX ISA 9.7.13.15): changes of a barrier, and waits.
+"""All engines: statements that change mbarriers, and what waits ask of them (PTX ISA 9.7.13.15).
 
-Counts, bytes and words are integers, or arrays with an entry for each lane.
+An engine finds the barriers and lets threads wait for their phases.
 """
 
 from __future__ import annotations
 
-from typing import Any
+import numpy as np
 
+from emulator.machine.shared.issuing import (
+    Executor,
+    LaneOperands,
+    MakeAtOnce,
+    RunAtOnce,
+    Words,
+    require,
+)
 from emulator.machine.shared.operands import ordinary
 from emulator.memory import mbarrier
 from emulator.memory.mbarrier import MAX_COUNT, Change
@@ -14,17 +22,6 @@ from emulator.ptx.program import Bound, Statement
 
 #: bytes of a barrier
 SIZE = 8
-NO_ARRIVALS = "a count of arrivals is not 0"
-
-
-def may_expect(count: Any) -> Any:
-    """True if a barrier can be initialised with a count of arrivals."""
-    return (count >= 1) & (count <= MAX_COUNT)
-
-
-def count_problem(count: int) -> str:
-    """The reason why a barrier cannot be initialised with a count."""
-    return f"a count is 1 … {MAX_COUNT}; got {count}"
 
 
 class Arrival:
@@ -43,15 +40,84 @@ class Arrival:
         """The operand that counts arrivals; None: there is one, or none."""
         return self._operands.get("count") if self.arrives else None
 
-    def change(self, count: Any, moved: Any) -> Change:
+    def change(self, count: Words, moved: Words) -> Change:
         """The change that a count of arrivals and a number of bytes make to the barrier."""
         arrivals = count if self.arrives else 0
         drops = arrivals if self.drops else 0
         return Change(arrivals, drops, self._sign * moved, self.may_complete)
 
-    def token(self, word: Any) -> Any:
+    def token(self, word: Words) -> Words:
         """The result of an arrival at a barrier that held a word."""
         return mbarrier.token(word, self.moves)
+
+
+def initialise(operands: LaneOperands) -> RunAtOnce:
+    """init: a barrier that expects a count of arrivals."""
+    barrier, count = operands.barrier(), operands.word("count", "u32")
+
+    def run(who: Executor) -> None:
+        at, counts = barrier(who), count(who)
+        legal = (counts >= 1) & (counts <= MAX_COUNT)
+        require(legal, "mbarrier", lambda x: f"a count is 1 … {MAX_COUNT}; got {x}", counts)
+        if who.watch is not None:
+            who.watch.mbarrier_init(who.lanes, np.atleast_1d(at))
+        who.put_barriers(at, counts)
+
+    return run
+
+
+def arrive(operands: LaneOperands) -> RunAtOnce:
+    """arrive, arrive_drop, expect_tx, complete_tx, and arrivals that expect bytes."""
+    arrival = Arrival(operands.statement)
+    barrier, moved = operands.barrier(), operands.number("bytes", 0)
+    count = operands.number("count", 1) if arrival.arrives else None
+    write = None
+    if "d" in operands:
+        write = operands.result(operands.statement.operands["d"], "b64")
+
+    def run(who: Executor) -> None:
+        at, counts = barrier(who), 1 if count is None else count(who)
+        if who.watch is not None:
+            who.watch.mbarrier_used(who.lanes, np.atleast_1d(at))
+        require(counts != 0, "mbarrier", lambda _: "a count of arrivals is not 0", counts)
+        words = who.change_barriers(at, arrival.change(counts, moved(who)))
+        if write is not None:
+            write(who, arrival.token(words))
+
+    return run
+
+
+def pending_count(operands: LaneOperands) -> RunAtOnce:
+    """The arrivals that were pending when a token was given."""
+    read = operands.word("state", "b64")
+    write = operands.result(operands.statement.operands["d"], "u32")
+    return lambda who: write(who, mbarrier.pending_count(read(who)))
+
+
+def invalidate(operands: LaneOperands) -> RunAtOnce:
+    """inval: the barrier must be there; its word stays."""
+    barrier = operands.barrier()
+
+    def run(who: Executor) -> None:
+        at = barrier(who)
+        if who.watch is not None:
+            who.watch.mbarrier_inval(who.lanes, np.atleast_1d(at))
+
+    return run
+
+
+AT_ONCE: dict[str, MakeAtOnce] = {
+    "mbarrier.init": initialise,
+    "mbarrier.inval": invalidate,
+    "mbarrier.arrive": arrive,
+    "mbarrier.arrive_drop": arrive,
+    "mbarrier.expect_tx": arrive,
+    "mbarrier.complete_tx": arrive,
+    "mbarrier.pending_count": pending_count,
+}
+
+
+# --- waiting --------------------------------------------------------------------------------------
 
 
 class PhaseTest:
@@ -63,7 +129,7 @@ class PhaseTest:
         self.given = statement.operands["parity" if self.by_parity else "state"]
         self.type = "u32" if self.by_parity else "b64"
 
-    def is_over(self, word: Any, given: Any) -> Any:
+    def is_over(self, word: Words, given: Words) -> Words:
         """True if the phase of a barrier that holds a word is over."""
         if self.by_parity:
             return mbarrier.parity_over(word, given)

@@ -1,4 +1,4 @@
-"""Operands of statements, as all engines take them: state spaces, types, constants."""
+"""All engines: operands of statements, their state spaces, types and constants."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The ordering rules of wgmma (PTX ISA 9.7.15.7): who may touch which register when.
+"""All engines: the ordering rules of wgmma (PTX ISA 9.7.15.7), who may touch which register when.
 
 A wgmma runs asynchronously. Its registers may be touched again only after a ``wgmma.wait_group``
 that covers it, and a wgmma may use registers that the threads touched only after a

@@ -1,4 +1,5 @@
-"""Asynchronous operations that were issued, and when they take effect (PTX ISA 9.7.9.25).
+"""All engines: asynchronous operations that were issued, and when they take effect (PTX ISA
+9.7.9.25).
 
 An operation may take effect at any moment from its issue to the wait that covers it. "early" has
 it at its issue; "late" when a wait needs it, with a pattern in its destination until then, so that
@@ -10,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -75,7 +76,7 @@ class Pending:
         self.copies: list[Copies] = []
         self.transfers: list[Transfer] = []
         #: loads of tensor memory that have registers to write
-        self.loads: list[Any] = []
+        self.loads: list[Transfer] = []
         self._count, self._seed = lanes, seed
 
     @cached_property
@@ -149,7 +150,7 @@ class Pending:
             )
         )
 
-    def settle(self, wanted: Callable[[Any], bool]) -> None:
+    def settle(self, wanted: Callable[[Transfer], bool]) -> None:
         """Performs the transfers for which `wanted` holds."""
         for transfer in [x for x in self.transfers if wanted(x)]:
             self._finish(transfer)

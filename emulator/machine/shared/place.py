@@ -1,4 +1,4 @@
-"""Places in a kernel and in its sources, and names of blocks and threads."""
+"""All engines: places in a kernel and in its sources, and names of blocks and threads."""
 
 from __future__ import annotations
 

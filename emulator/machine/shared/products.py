@@ -1,4 +1,5 @@
-"""Multiplications of warpgroups that were issued, and when they take effect (PTX ISA 9.7.15.7).
+"""All engines: multiplications of warpgroups that were issued, and when they take effect (PTX ISA
+9.7.15.7).
 
 A wgmma may read its matrices and write its accumulator at any moment from its issue to the wait for
 its group; those of one warpgroup do so in the order of their issue. Until then a pattern stands in
@@ -9,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +18,6 @@ from numpy.typing import NDArray
 from dtypes import Array
 from emulator.isa.matrix import MatrixInstruction
 from emulator.machine.options import Order
-from emulator.machine.shared.operands import constant
 from emulator.ptx.program import Statement
 
 #: words that stand in registers which are yet to be written: NaN in every format, or an integer
@@ -31,34 +31,50 @@ _CHANCE = 0.3
 Indexes = NDArray[np.int64]
 
 
+class RegisterVector(Protocol):
+    """The registers of an operand, as an engine reads and writes them."""
+
+    #: their numbers, -1 of what is none
+    indexes: tuple[int, ...]
+
+
+R = TypeVar("R", bound=RegisterVector)
+
+
 @dataclass(eq=False)
-class PendingProduct:
+class PendingProduct(Generic[R]):
     """A wgmma of one or more warpgroups, with what it took from registers at its issue."""
 
-    #: numbers of the warpgroups in the grid, and the group that each was filling
+    #: numbers of the warpgroups in the grid
     warpgroups: list[int]
-    #: the call that it works in, counted from the kernel, and the registers of its accumulator
+    #: the call that it works in, counted from the kernel
     depth: int
-    registers: tuple[int, ...]
     #: the addend ``(warpgroups, 128, registers)``
     accumulator: Array
     #: the operands by name, but for those that are read when it takes effect
     operands: dict[str, Any]
     options: dict[str, Any]
+    instruction: MatrixInstruction
+    #: A, where it lies in registers, and the registers of the accumulator
+    a: R | None
+    result: R
+    #: the warpgroups, as the engine has them
+    home: Any
     #: the warpgroups, by their index, for which it has yet to take effect
     left: list[int] = field(init=False)
+    #: the group that each warpgroup was filling
     groups: list[int] = field(init=False)
 
     @property
     def sources(self) -> int:
         """A set of bits: the registers that it reads when it takes effect."""
-        return 0
+        return 0 if self.a is None else sum(1 << i for i in set(self.a.indexes) if i >= 0)
 
 
 class Due(NamedTuple):
     """A product that takes effect now, for some of its warpgroups, by their index."""
 
-    product: Any
+    product: PendingProduct[Any]
     which: Indexes
 
 
@@ -83,15 +99,15 @@ class Products:
 
     def __init__(self, order: Order, seed: int | None) -> None:
         self._order, self._seed = order, seed
-        self._open: list[PendingProduct] = []
+        self._open: list[PendingProduct[Any]] = []
         #: number of the group that each warpgroup is filling
         self._group: dict[int, int] = {}
         self._random: dict[int, np.random.Generator] = {}
 
-    def __iter__(self) -> Iterator[PendingProduct]:
+    def __iter__(self) -> Iterator[PendingProduct[Any]]:
         return iter(self._open)
 
-    def issue(self, product: PendingProduct) -> None:
+    def issue(self, product: PendingProduct[Any]) -> None:
         product.groups = [self._group.get(number, 0) for number in product.warpgroups]
         product.left = list(range(len(product.warpgroups)))
         self._open.append(product)
@@ -150,7 +166,7 @@ class Products:
         for i, index in enumerate(due.which.tolist()):
             number = own.warpgroups[index]
             for other in self._open:
-                if other.registers != own.registers or other.depth != own.depth:
+                if other.result.indexes != own.result.indexes or other.depth != own.depth:
                     continue
                 mine = [j for j in other.left if other.warpgroups[j] == number]
                 if mine:
@@ -158,23 +174,3 @@ class Products:
                     last[i] = False
                     break
         return last
-
-
-# --- fence, commit, wait --------------------------------------------------------------------------
-
-#: a fence, commit or wait of warpgroups, by their numbers in the grid; returns the products that
-#: take effect
-OnProducts = Callable[[Products, Collection[int]], Iterable[Due]]
-
-
-def _wait(statement: Statement) -> OnProducts:
-    newest = constant(statement, "n")
-    return lambda products, warpgroups: products.covered(warpgroups, newest)
-
-
-ORDER: dict[str, Callable[[Statement], OnProducts]] = {
-    # Nothing to do: every reader sees earlier writes of registers.
-    "wgmma.fence": lambda statement: lambda products, warpgroups: (),
-    "wgmma.commit_group": lambda statement: Products.commit,
-    "wgmma.wait_group": _wait,
-}

@@ -1,9 +1,9 @@
-"""The typed register file of a warp or warpgroup: declared names, one word per lane each."""
+"""All engines: the typed register file of a warp or warpgroup, a name with one word per lane."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import numpy as np
 
@@ -60,7 +60,7 @@ class Register:
         return self._words
 
     @words.setter
-    def words(self, given: Any) -> None:
+    def words(self, given: object) -> None:
         self._file.set({self.name: words_of(self, given)})
 
     @property
@@ -74,7 +74,7 @@ class Register:
         return view.copy() if view.shape[-1] > 1 else view[..., 0].copy()
 
     @values.setter
-    def values(self, given: Any) -> None:
+    def values(self, given: object) -> None:
         self._file.set({self.name: words_of_values(self, given)})
 
 
@@ -167,7 +167,7 @@ class RegisterFile(Mapping[str, Register]):
 # --- from what callers give to words --------------------------------------------------------------
 
 
-def words_of(register: Register, given: Any) -> Array:
+def words_of(register: Register, given: object) -> Array:
     """Words for a register: unsigned words of its size, or integers that fit."""
     array, word = as_array(given, repr(register.name)), code_type(register.bits)
     if array.dtype.kind == "u" and array.dtype.itemsize == word.itemsize:
@@ -177,7 +177,7 @@ def words_of(register: Register, given: Any) -> Array:
     return _integers(register, given, array)
 
 
-def words_of_values(register: Register, given: Any) -> Array:
+def words_of_values(register: Register, given: object) -> Array:
     """Words for a register from values of its type.
 
     Floating-point registers take numbers, rounded to nearest where they are wider; integer ones and
@@ -214,7 +214,7 @@ def _truth(register: Register, array: Array) -> Array:
     return array.astype(np.uint8)
 
 
-def _floats(register: Register, given: Any, array: Array) -> Array:
+def _floats(register: Register, given: object, array: Array) -> Array:
     integers = array.dtype.kind in "iu"
     if array.dtype.kind not in "iuf" or (integers and isinstance(given, (np.ndarray, np.generic))):
         words = f'; words are set as warp.words["{register.name:.100}"] = …' if integers else ""
@@ -232,7 +232,7 @@ def _floats(register: Register, given: Any, array: Array) -> Array:
     return values.view(code_type(register.bits))
 
 
-def _integers(register: Register, given: Any, array: Array) -> Array:
+def _integers(register: Register, given: object, array: Array) -> Array:
     if array.dtype.kind not in "iu" and not isinstance(given, (np.ndarray, np.generic)):
         # Python integers beyond 64 bits, or of both signs, which NumPy would make floats of.
         array = np.array(given, object)

@@ -1,4 +1,5 @@
-"""The lane that wins where several of a warp store to one place (PTX ISA 9.7.9.11: undefined).
+"""All engines: the lane that wins where several of a warp store to one place (PTX ISA 9.7.9.11
+leaves it undefined).
 
 An H200 moves 128 bytes at a time: all 32 lanes of an access of up to 4 bytes, 16 lanes of one of 8,
 8 lanes of one of 16. These groups go one after the other, lowest lanes first, and within a group

@@ -1,4 +1,5 @@
-"""``WarpState``: what texts of statements read and change, and how all of it is taken back."""
+"""All engines: ``WarpState``, what texts of statements read and change, and how all of it is taken
+back."""
 
 from __future__ import annotations
 

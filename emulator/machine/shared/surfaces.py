@@ -1,4 +1,4 @@
-"""``suld``, ``sust``, ``sured`` and ``suq``: what all engines do for lanes that use a surface."""
+"""All engines: ``suld``, ``sust``, ``sured`` and ``suq`` (PTX ISA 9.7.11)."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from emulator.arith.texel_codes import codes
 from emulator.isa.ordinary.instruction import OrdinaryInstruction, parse
 from emulator.machine.shared.failure import Failure
 from emulator.machine.shared.handles import named
+from emulator.machine.shared.issuing import Executor, LaneOperands, MakeAtOnce, RunAtOnce
 from emulator.machine.shared.operands import ordinary
 from emulator.memory.surface import Mode, SurfaceError, Texels
 from emulator.ptx.program import Address, Bound, Statement, items_of
@@ -47,11 +48,10 @@ def size_in(statement: Statement) -> Callable[[Texels], int]:
 
 
 class Part(NamedTuple):
-    """Lanes that use one surface: which of those given, and those in range with the addresses of
-    their accesses of `size` bytes, in pieces of `piece` bytes that are aligned."""
+    """Threads that use one surface: which of those given are in range, with the addresses of their
+    accesses of `size` bytes, in pieces of `piece` bytes that are aligned."""
 
     texels: Texels
-    lanes: NDArray[np.int64]
     inside: NDArray[np.int64]
     addresses: NDArray[np.uint64]
     size: int
@@ -66,15 +66,15 @@ class Part(NamedTuple):
             yield slice(start, start + self.piece), self.addresses + np.uint64(start)
 
 
-#: surfaces by their handles, handles and coordinates of lanes -> the lanes by their surfaces
+#: surfaces by their handles, handles and coordinates of threads -> the threads by their surfaces
 Parts = Callable[[Mapping[int, Texels], Array, Sequence[Array]], Iterator[Part]]
 
 
 def parts_of(statement: Statement) -> Parts:
-    """The accesses of lanes with handles and coordinates ``(lanes,)``.
+    """The accesses of threads with handles and coordinates ``(threads,)``.
 
-    Raises Failure, with the position of a lane, for a handle that names no surface, one of another
-    geometry than the instruction's, and an access that the surface refuses.
+    Raises Failure, with the position of a thread, for a handle that names no surface, one of
+    another geometry than the instruction's, and an access that the surface refuses.
     """
     ins, size_of = ordinary(statement), size_in(statement)
     modifiers, formatted = ins.modifiers, _is_formatted(ins)
@@ -90,15 +90,12 @@ def parts_of(statement: Statement) -> Parts:
                 reason = f"{ins} is of another geometry than {texels!r}"
                 raise Failure("surface", reason, int(lanes[0]))
             size = size_of(texels)
-            given = [
-                axis[lanes].astype(np.uint32).view(np.int32).astype(np.int64)
-                for axis in coordinates
-            ]
+            given = [axis[lanes].view(np.int32).astype(np.int64) for axis in coordinates]
             try:
                 addresses, inside = texels.places(given, size, mode, size if formatted else 1)
             except SurfaceError as error:
                 raise Failure(error.kind, str(error), int(lanes[error.index])) from None
-            yield Part(texels, lanes, lanes[inside], addresses[inside], size)
+            yield Part(texels, lanes[inside], addresses[inside], size)
 
     return parts
 
@@ -124,13 +121,6 @@ def _bytes(elements: Sequence[Array]) -> Raw:
     return held.view(np.uint8).reshape(len(held), held.shape[1] * held.itemsize)
 
 
-def words_of(raw: Raw) -> Array:
-    """Bytes ``(lanes, size)`` as words: ``(lanes,)``, of 16 bytes as ``(lanes, 2)``."""
-    size = raw.shape[1]
-    held = np.ascontiguousarray(raw).view(f"u{min(size, 8)}")
-    return held if size > 8 else held[:, 0]
-
-
 def update_of(statement: Statement, texels: Texels) -> OrdinaryInstruction:
     """The reduction in global memory that ``sured`` does at its address; what is formatted takes
     its sign from the surface."""
@@ -142,7 +132,7 @@ def update_of(statement: Statement, texels: Texels) -> OrdinaryInstruction:
     return parse(f"red.global.{operation}.{type_}")
 
 
-def check_aligned(part: Part) -> None:
+def _check_aligned(part: Part) -> None:
     """Raises Failure for a reduction at an address that is not aligned, as that of a row whose size
     is no multiple of it: a GPU has no such rows."""
     if part.piece < part.size and len(part.inside):
@@ -150,7 +140,84 @@ def check_aligned(part: Part) -> None:
         raise Failure("unsupported", reason, int(part.inside[0]))
 
 
-def query_of(statement: Statement) -> Callable[[Texels], int]:
+# --- statements -----------------------------------------------------------------------------------
+
+
+def _parts_by(operands: LaneOperands) -> Callable[[Executor], Iterator[Part]]:
+    """`parts_of` a statement's operands."""
+    find, split = operands.address("s"), parts_of(operands.statement)
+    reads = operands.items(coordinates_of(operands.statement), "b32")
+
+    def parts(who: Executor) -> Iterator[Part]:
+        coordinates = [who.spread(read(who), np.uint32) for read in reads]
+        return split(who.arena.surfaces, who.spread(find(who), np.uint64), coordinates)
+
+    return parts
+
+
+def load(operands: LaneOperands) -> RunAtOnce:
+    """``suld``: reads elements of a surface, zeros where it has none."""
+    parts, type_ = _parts_by(operands), operands.ins.types[-1]
+    items = items_of(operands.statement.operands.get("d"))
+    writes, dtype = [operands.result(x, type_) for x in items], TYPES[type_].dtype
+
+    def run(who: Executor) -> None:
+        raw = np.zeros((len(who.lanes), dtype.itemsize * len(writes)), np.uint8)
+        for part in parts(who):
+            for piece, at in part.pieces():
+                if len(at):
+                    raw[part.inside, piece] = who.load("global", at, part.piece, part.inside)
+        for write, words in zip(writes, raw.view(dtype).T, strict=True):
+            write(who, words)
+
+    return run
+
+
+def store(operands: LaneOperands) -> RunAtOnce:
+    """``sust``: writes elements of a surface, or a texel in its format."""
+    parts, raw, type_ = _parts_by(operands), raw_of(operands.statement), operands.ins.types[-1]
+    reads, dtype = operands.words("b", type_), TYPES[type_].dtype.type
+
+    def run(who: Executor) -> None:
+        given = [who.spread(read(who), dtype) for read in reads]
+        for part in parts(who):
+            data = raw(part.texels, [words[part.inside] for words in given])
+            for piece, at in part.pieces():
+                if len(at):
+                    who.store("global", at, data[:, piece], part.inside, part.size)
+
+    return run
+
+
+def reduce(operands: LaneOperands) -> RunAtOnce:
+    """``sured``: combines elements of a surface with an operand."""
+    parts, type_ = _parts_by(operands), operands.ins.types[-1]
+    read, dtype = operands.word("b", type_), TYPES[type_].dtype.type
+
+    def run(who: Executor) -> None:
+        words = who.spread(read(who), dtype)
+        for part in parts(who):
+            _check_aligned(part)
+            if len(part.inside):
+                update = update_of(operands.statement, part.texels)
+                who.update(part.addresses, update, words[part.inside], part.inside)
+
+    return run
+
+
+def query(operands: LaneOperands) -> RunAtOnce:
     """``suq``: texels along an axis; layers come behind the other axes, and 0 is none."""
-    place = ("width", "height", "depth").index(ordinary(statement).modifiers["query"])
-    return lambda texels: (*reversed(texels.axes), 0, 0)[place]
+    find = operands.address("s")
+    write = operands.result(operands.statement.operands["d"], "b32")
+    place = ("width", "height", "depth").index(operands.modifier("query"))
+
+    def run(who: Executor) -> None:
+        handles = who.spread(find(who), np.uint64).tolist()
+        found = [named(who.arena.surfaces, "surface", x, i) for i, x in enumerate(handles)]
+        sizes = [(*reversed(texels.axes), 0, 0)[place] for texels in found]
+        write(who, np.array(sizes, np.uint32))
+
+    return run
+
+
+AT_ONCE: dict[str, MakeAtOnce] = {"suld": load, "sust": store, "sured": reduce, "suq": query}

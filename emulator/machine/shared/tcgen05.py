@@ -1,4 +1,5 @@
-"""Statements of tcgen05: tensor memory of each block, and products on it (PTX ISA 9.7.16).
+"""All engines: statements of tcgen05, tensor memory of each block, and products on it (PTX ISA
+9.7.16).
 
 cp, shift, mma and commit are issued by single threads; all others are executed by whole warps.
 """
@@ -23,6 +24,7 @@ from emulator.machine.shared.issuing import (
     Run,
     in_block,
     same_barrier,
+    shared_offset,
 )
 from emulator.machine.shared.tensor_order import Load, TensorOperation
 from emulator.memory.descriptors import load_rows
@@ -89,7 +91,7 @@ def is_met(who: Issuer, statement: Statement) -> bool:
 def _allocate(operands: Operands) -> Attempt:
     """alloc: takes columns, and stores their address."""
     exclusive = bool(operands.modifier("exclusive"))
-    find, columns = operands.shared_offset("dst"), operands.word("columns", "u32", same=True)
+    find, columns = shared_offset(operands, "dst"), operands.word("columns", "u32", same=True)
 
     def attempt(who: Issuer) -> bool:
         found = who.tensor(who.row).allocate(columns(who), exclusive)

@@ -1,4 +1,4 @@
-"""Helpers of all engines for tcgen05: the words of an opcode as `memory` and `warp` take them.
+"""All engines: helpers for tcgen05, the words of an opcode as `memory` and `warp` take them.
 
 An allocation of a CTA shares its columns with no other CTA, as if each ran on a multiprocessor of
 its own.

@@ -1,5 +1,5 @@
-"""Tensor copies and tensor maps (PTX ISA 9.7.9.27): words of opcodes, checks, edits of maps. An
-engine moves the elements of a box."""
+"""All engines: tensor copies and tensor maps (PTX ISA 9.7.9.27), words of opcodes, checks, edits of
+maps. An engine moves the elements of a box."""
 
 from __future__ import annotations
 

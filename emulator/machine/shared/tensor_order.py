@@ -1,4 +1,4 @@
-"""In which order operations of tcgen05 take effect (PTX ISA 9.7.16.6).
+"""All engines: in which order operations of tcgen05 take effect (PTX ISA 9.7.16.6).
 
 mma, cp, shift, ld and st are asynchronous: each may take effect at any moment from its issue to
 what tells that it is complete, an mbarrier that a commit arrives at or a wait::ld or wait::st.
@@ -135,7 +135,7 @@ def stored(pending: Pending, lanes: Collection[int]) -> None:
 
 def arrived(pending: Pending, lanes: Collection[int]) -> list[Load]:
     """wait::ld of warps, by their first lanes: what it gives to registers, the oldest first."""
-    found = [x for x in pending.loads if x.lane in lanes]
+    found = [x for x in pending.loads if isinstance(x, Load) and x.lane in lanes]
     pending.settle(lambda x: x in found)
     pending.loads = [x for x in pending.loads if x not in found]
     return found

@@ -1,9 +1,8 @@
-"""``tex``, ``tld4`` and ``txq``: what all engines do for lanes that read a texture."""
+"""All engines: ``tex``, ``tld4`` and ``txq`` (PTX ISA 9.7.10)."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,11 +10,12 @@ from numpy.typing import NDArray
 from dtypes import Array
 from emulator.machine.shared.failure import Failure
 from emulator.machine.shared.handles import named
+from emulator.machine.shared.issuing import Executor, LaneOperands, MakeAtOnce, RunAtOnce
 from emulator.machine.shared.operands import ordinary
 from emulator.memory.texture import Fetch, Texture, TextureError
 from emulator.ptx.program import Address, Bound, Statement, Vector, items_of
 
-#: handles and the words of `operands_of`, of lanes, to what they write, uint32 (lanes, results)
+#: handles and the words of `_operands_of`, of lanes, to what they write, uint32 (lanes, results)
 Read = Callable[[Mapping[int, Texture], Array, Sequence[Array]], NDArray[np.uint32]]
 #: geometry -> coordinates that count; those behind them fill a vector of four
 _COUNTED = {"3d": 3, "a2d": 3, "cube": 3}
@@ -24,7 +24,22 @@ _OFFSETS = {"3d": 3}
 _QUERIES = ("width", "height", "depth")
 
 
-def operands_of(statement: Statement) -> tuple[Bound, ...]:
+def fetch(operands: LaneOperands) -> RunAtOnce:
+    """Reads the components of a texel, of a blend or of four texels, or a texture's size."""
+    handle, find = operands.address("t"), _read_of(operands.statement)
+    reads = operands.items(_operands_of(operands.statement), "b32")
+    writes = [operands.result(*result) for result in _results_of(operands.statement)]
+
+    def run(who: Executor) -> None:
+        words = [who.spread(read(who), np.uint32) for read in reads]
+        found = find(who.arena.textures, who.spread(handle(who), np.uint64), words)
+        for write, column in zip(writes, found.T, strict=False):
+            write(who, column)
+
+    return run
+
+
+def _operands_of(statement: Statement) -> tuple[Bound, ...]:
     """The words that a statement reads besides the handle: coordinates, the level, and offsets.
     Where derivatives lead is not asked, and textures of CUDA compare with nothing."""
     place = statement.operands["t"]
@@ -36,7 +51,7 @@ def operands_of(statement: Statement) -> tuple[Bound, ...]:
     return tuple(item for item in found if item is not None)
 
 
-def results_of(statement: Statement) -> Iterator[tuple[Bound | None, str]]:
+def _results_of(statement: Statement) -> Iterator[tuple[Bound | None, str]]:
     """The registers that a statement writes, with their types: components, and whether the texels
     are resident, which those of CUDA's arrays always are."""
     kind = ordinary(statement).types[0]
@@ -46,7 +61,7 @@ def results_of(statement: Statement) -> Iterator[tuple[Bound | None, str]]:
         yield statement.operands["p"], "pred"
 
 
-def read_of(statement: Statement) -> Read:
+def _read_of(statement: Statement) -> Read:
     """What a statement reads of lanes with handles and words ``(lanes,)``.
 
     Raises Failure, with the position of a lane, for a handle that names no texture, for a
@@ -80,7 +95,7 @@ def read_of(statement: Statement) -> Read:
     return read
 
 
-def _fetch_of(statement: Statement) -> Callable[[Texture, list[Array]], Any]:
+def _fetch_of(statement: Statement) -> Callable[[Texture, list[Array]], Array]:
     ins = ordinary(statement)
     kind, given = ins.types
     asked = Fetch(
@@ -95,7 +110,7 @@ def _fetch_of(statement: Statement) -> Callable[[Texture, list[Array]], Any]:
     count = len(place.coordinates[-1].items[: _COUNTED.get(asked.geometry)])
     leveled, resident = "level" in statement.operands, "p" in statement.operands
 
-    def fetch(texture: Texture, words: list[Array]) -> Any:
+    def fetch(texture: Texture, words: list[Array]) -> Array:
         level = words[count] if leveled else None
         out = texture.fetch(asked, words[:count], level, words[count + leveled :])
         if kind == "f16x2":
@@ -105,11 +120,14 @@ def _fetch_of(statement: Statement) -> Callable[[Texture, list[Array]], Any]:
     return fetch
 
 
-def _query_of(statement: Statement) -> Callable[[Texture, list[Array]], Any]:
+def _query_of(statement: Statement) -> Callable[[Texture, list[Array]], Array]:
     which = _QUERIES.index(ordinary(statement).modifiers["query"])
 
-    def query(texture: Texture, words: list[Array]) -> Any:
+    def query(texture: Texture, words: list[Array]) -> Array:
         levels = words[0].astype(np.uint32) if words else np.zeros(1, np.uint32)
         return np.array([[texture.query(int(k))[which]] for k in levels], np.uint32)
 
     return query
+
+
+AT_ONCE: dict[str, MakeAtOnce] = {"tex": fetch, "tld4": fetch, "txq": fetch}

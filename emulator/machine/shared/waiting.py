@@ -1,4 +1,4 @@
-"""The table of a deadlock, for every engine: threads that wait, in words."""
+"""All engines: the table of a deadlock, threads that wait, in words."""
 
 from __future__ import annotations
 

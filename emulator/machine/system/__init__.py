@@ -1,1 +1,2 @@
-"""The system around a kernel: functions that CUDA supplies, the heap, launches from kernels."""
+"""System around a kernel: functions that CUDA supplies, the heap, launches from kernels. Engines
+call it; it knows none."""

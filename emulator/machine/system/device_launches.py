@@ -1,4 +1,5 @@
-"""Launches that kernels ask for (dynamic parallelism): what waits to run, and in which order.
+"""System around a kernel: launches that kernels ask for (dynamic parallelism), what waits to run,
+and in which order.
 
 A grid that a thread launches runs once the thread's own grid has ended; then those that it launched
 itself, before the next. Nothing can wait for a grid that it launched, and each stream keeps its
@@ -10,7 +11,7 @@ happen, and the thread is told an error if it asks for one, as on an H200.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
@@ -105,7 +106,7 @@ class DeviceLaunches:
         self._last: list[Any] = []
         self._streams = 0
         #: the last error of each thread
-        self._errors: dict[Any, int] = {}
+        self._errors: dict[Hashable, int] = {}
         self._texts: dict[int, int] = {}
 
     def take(self) -> Iterator[Any]:
@@ -152,13 +153,13 @@ class DeviceLaunches:
 
     # --- errors ---
 
-    def told(self, thread: Any, error: int) -> int:
+    def told(self, thread: Hashable, error: int) -> int:
         """The error, which is the thread's last one if it is any."""
         if error:
             self._errors[thread] = error
         return error
 
-    def last_error(self, thread: Any, *, forget: bool) -> int:
+    def last_error(self, thread: Hashable, *, forget: bool) -> int:
         found = self._errors.get(thread, SUCCESS)
         if forget:
             self._errors.pop(thread, None)

@@ -1,5 +1,5 @@
-"""The functions of CUDA's device runtime, which kernels call to launch kernels (names and types:
-cuda_device_runtime_api.h of CUDA 13.0)."""
+"""System around a kernel: the functions of CUDA's device runtime, which kernels call to launch
+kernels (names and types are in cuda_device_runtime_api.h of CUDA 13.0)."""
 
 from __future__ import annotations
 

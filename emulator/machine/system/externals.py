@@ -1,5 +1,5 @@
-"""Functions that the system supplies to kernels: vprintf, __assertfail, malloc and free; those of
-the device runtime are in `device_runtime`.
+"""System around a kernel: functions that the system supplies to kernels, vprintf, __assertfail,
+malloc and free; those of the device runtime are in `device_runtime`.
 
 Each is called for one thread, with its arguments as integers, and knows of the thread what its
 `Host` tells (CUDA C++ programming guide, "Formatted output", "Assertion", "Dynamic global memory

@@ -1,5 +1,5 @@
-"""Grid-wide barriers of cooperative groups, which NVIDIA's library cudadevrt holds: as a PTX text
-that is linked to programs that name them."""
+"""System around a kernel: grid-wide barriers of cooperative groups, which NVIDIA's library
+cudadevrt holds, as a PTX text that is linked to programs that name them."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""What a function of the system may ask of whoever runs the thread that calls it, and the memory
-that such functions hand out."""
+"""System around a kernel: what a function of the system may ask of whoever runs the thread that
+calls it, and the memory that such functions hand out."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Protocol
+from collections.abc import Hashable, Mapping
+from typing import Protocol
 
 from emulator.machine.shared.failure import Failure
 from emulator.machine.system.device_launches import DeviceLaunches
@@ -59,8 +59,10 @@ class Host(Protocol):
 
     heap: Heap
     launches: DeviceLaunches
-    #: tells the thread from others of its grid
-    thread_id: Any
+
+    @property
+    def thread_id(self) -> Hashable:
+        """Tells the thread from others of its grid."""
 
     def read(self, address: int, size: int) -> bytes:
         """Bytes at a generic address."""

@@ -1,8 +1,8 @@
-"""Statements that load, store, update memory atomically, and compute addresses (PTX ISA 9.7.9)."""
+"""Vector engine: statements that load, store, update memory atomically, and take room on the stack,
+all lanes of a strand at once (PTX ISA 9.7.9)."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -13,31 +13,19 @@ from dtypes import Array
 from emulator.arith.scalar.atomic_series import Series
 from emulator.arith.scalar.rule import bind_arrays
 from emulator.arith.scalar.types import TYPES
-from emulator.isa.ordinary.instruction import OrdinaryInstruction
-from emulator.machine.shared.failure import Failure
-from emulator.machine.shared.operands import space_of, word_type
+from emulator.machine.shared.operands import ordinary, space_of, word_type
 from emulator.machine.vector import memory
 from emulator.machine.vector.atomics import Update, update
 from emulator.machine.vector.compute import Step, guarded
-from emulator.machine.vector.operands import (
-    Read,
-    Write,
-    addresses,
-    first_position,
-    reader,
-    selected,
-    writer,
-)
+from emulator.machine.vector.operands import Read, Write, addresses, reader, selected, writer
 from emulator.machine.vector.strand import Strand
-from emulator.memory.windows import LOCAL, PARAMETERS, RANK_BITS, SHARED, WINDOW_BITS
 from emulator.ptx.program import Function, ParameterPlace, Statement, Vector, items_of
 
 # --- ld, ldu, st ----------------------------------------------------------------------------------
 
 
 def load(statement: Statement, function: Function) -> Step:
-    ins = statement.instruction
-    assert isinstance(ins, OrdinaryInstruction)
+    ins = ordinary(statement)
     bound, place, type_ = statement.operands.get("d"), statement.operands["a"], ins.types[-1]
     items = bound.items if isinstance(bound, Vector) else (bound,)
     writes = [writer(item, type_, function) for item in items]
@@ -75,8 +63,7 @@ def among_all(s: Strand, words: Array, mask: Array) -> Array:
 
 
 def store(statement: Statement, function: Function) -> Step:
-    ins = statement.instruction
-    assert isinstance(ins, OrdinaryInstruction)
+    ins = ordinary(statement)
     bound, place, type_ = statement.operands["b"], statement.operands["a"], ins.types[-1]
     items = bound.items if isinstance(bound, Vector) else (bound,)
     reads = [reader(item, type_, function) for item in items]
@@ -123,8 +110,7 @@ def _move(statement: Statement, reads: list[Read], writes: list[Write]) -> Step:
 
 
 def atomic(statement: Statement, function: Function) -> Step:
-    ins = statement.instruction
-    assert isinstance(ins, OrdinaryInstruction)
+    ins = ordinary(statement)
     place, type_ = statement.operands["a"], ins.types[-1]
     space, find = space_of(statement, place), addresses(place, function)
     bound = statement.operands.get("d")
@@ -157,92 +143,12 @@ def atomic(statement: Statement, function: Function) -> Step:
     return guarded(statement, run)
 
 
-# --- addresses ------------------------------------------------------------------------------------
-
-_WINDOWS = {"shared": SHARED, "local": LOCAL, "param": PARAMETERS}
-
-
-def convert_address(statement: Statement, function: Function) -> Step:
-    """cvta: generic addresses of global memory and constants are those of the space."""
-    ins = statement.instruction
-    assert isinstance(ins, OrdinaryInstruction)
-    window = _WINDOWS.get(ins.modifiers["space"].partition("::")[0], 0)
-    read = reader(statement.operands["a"], "u64", function)
-    write = writer(statement.operands["d"], "u64", function)
-    to_space = bool(ins.modifiers["to"])
-    offset, limit = np.uint64(window), np.uint64((1 << WINDOW_BITS) - 1)
-
-    def run(s: Strand, mask: Array | None) -> None:
-        words = read(s)
-        if window and to_space:
-            words = words & limit
-        elif window:
-            words = (words & limit) + offset
-        write(s, np.array(words), mask)
-
-    return guarded(statement, run)
-
-
-def is_in_space(statement: Statement, function: Function) -> Step:
-    ins = statement.instruction
-    assert isinstance(ins, OrdinaryInstruction)
-    space = ins.modifiers["space"]
-    read = reader(statement.operands["a"], "u64", function)
-    write = writer(statement.operands["p"], "pred", function)
-
-    def run(s: Strand, mask: Array | None) -> None:
-        words = read(s)
-        write(s, memory.leads_to(s, words, space), mask)
-
-    return guarded(statement, run)
-
-
-def map_to_rank(statement: Statement, function: Function) -> Step:
-    """mapa: the address of the same place in shared memory of another block of the cluster."""
-    ins = statement.instruction
-    assert isinstance(ins, OrdinaryInstruction)
-    type_ = ins.types[-1]
-    read = reader(statement.operands["a"], type_, function)
-    rank = reader(statement.operands["b"], "u32", function)
-    write = writer(statement.operands["d"], type_, function)
-    dtype = TYPES[type_].dtype.type
-    inside = dtype((1 << RANK_BITS) - 1)
-    generic = not ins.modifiers["space"]
-
-    def run(s: Strand, mask: Array | None) -> None:
-        ranks, size = rank(s), math.prod(s.wave.grid.cluster)
-        chosen = selected(ranks, mask)
-        if (wrong := chosen >= size).any():
-            reason = f"rank {int(chosen[wrong][0])} in a cluster of {size} blocks"
-            raise Failure("cluster", reason, first_position(wrong, mask))
-        place = (read(s) & inside) | ranks.astype(dtype) << dtype(RANK_BITS)
-        if generic and type_ == "u64":
-            place = place + dtype(SHARED)
-        write(s, place, mask)
-
-    return guarded(statement, run)
-
-
-def rank_of(statement: Statement, function: Function) -> Step:
-    """getctarank: the block of the cluster whose shared memory an address leads to."""
-    ins = statement.instruction
-    assert isinstance(ins, OrdinaryInstruction)
-    read = reader(statement.operands["a"], ins.types[-1], function)
-    write = writer(statement.operands["d"], "u32", function)
-
-    def run(s: Strand, mask: Array | None) -> None:
-        write(s, memory.rank_at(s, read(s).astype(np.uint64)), mask)
-
-    return guarded(statement, run)
-
-
 # --- the stack ------------------------------------------------------------------------------------
 
 
 def allocate_on_stack(statement: Statement, function: Function) -> Step:
     """alloca: room in local memory until the function returns."""
-    ins = statement.instruction
-    assert isinstance(ins, OrdinaryInstruction)
+    ins = ordinary(statement)
     size = reader(statement.operands["size"], ins.types[-1], function)
     write = writer(statement.operands["d"], ins.types[-1], function)
     given = statement.operands.get("alignment")

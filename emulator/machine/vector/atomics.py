@@ -1,4 +1,4 @@
-"""Atomic operations of many lanes, as if one lane after the other did them.
+"""Vector engine: atomic operations of many lanes, as if one lane after the other did them.
 
 Where several lanes meet at one location, `arith.scalar.atomic_series` says what each of them finds;
 what it does not know goes in turns, one operation on each location in each.

@@ -1,4 +1,5 @@
-"""Barriers of a thread block, 16 of them (PTX ISA 9.7.13.1), over all blocks of a wave.
+"""Vector engine: barriers of a thread block, 16 of them (PTX ISA 9.7.13.1), over all blocks of a
+wave.
 
 A warp counts once all its lanes that have not ended have arrived; it counts as 32 threads however
 many these are. A barrier without a number of threads is for all warps of the block, and warps that
@@ -38,7 +39,7 @@ class Waiting:
 
 def check_barrier(numbers: Array, threads: Array) -> None:
     """Raises Failure for a barrier that lanes name which is none, or counts no whole warps."""
-    wrong = is_wrong(numbers, threads)
+    wrong = np.atleast_1d(is_wrong(numbers, threads))
     if wrong.any():
         first = int(np.argmax(wrong))
         number, count = (int(x[min(first, len(x) - 1)]) for x in (numbers, threads))

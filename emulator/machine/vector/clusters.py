@@ -1,4 +1,4 @@
-"""The barrier of a cluster (PTX ISA 9.7.13.4), over all clusters of a wave.
+"""Vector engine: the barrier of a cluster (PTX ISA 9.7.13.4), over all clusters of a wave.
 
 A thread arrives, does other things, and waits; the phase is over when all threads of all blocks of
 the cluster that have not ended have arrived.

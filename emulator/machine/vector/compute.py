@@ -1,4 +1,4 @@
-"""Statements that compute on registers, by the rules of `emulator.arith.scalar`."""
+"""Vector engine: statements that compute on registers, by the rules of `emulator.arith.scalar`."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def _computation(compute: Callable[..., Any], reads: list[Read], writes: list[Wr
     return lambda s, mask: write(s, first_of(compute(*[read(s) for read in reads])), mask)
 
 
-def first_of(result: Any) -> Any:
+def first_of(result: Array | tuple[Array, ...]) -> Array:
     """The first of several results: the others were left out."""
     return result[0] if isinstance(result, tuple) else result
 

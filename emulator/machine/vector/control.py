@@ -1,4 +1,4 @@
-"""Statements that say where a strand goes on: branches, calls, returns, ends."""
+"""Vector engine: statements that say where a strand goes on, branches, calls, returns, ends."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dtypes import Array
 from emulator.machine.shared.callee import callee_at
 from emulator.machine.shared.failure import Failure
 from emulator.machine.system.externals import EXTERNALS
-from emulator.machine.vector.host import Thread, integers
+from emulator.machine.vector.host import ThreadHost, integers
 from emulator.machine.vector.operands import active, first_position, reader, selected
 from emulator.machine.vector.strand import Frame, Strand
 from emulator.memory.arena import AccessError
@@ -199,7 +199,7 @@ def _external(statement: Statement, passed: Call, function: Function) -> End:
 
 def _called(run: Callable[..., int], s: Strand, index: int, arguments: list[int]) -> int:
     try:
-        return run(Thread(s, index), arguments)
+        return run(ThreadHost(s, index), arguments)
     except Failure as failure:
         failure.index = index
         raise

@@ -1,4 +1,5 @@
-"""A wave whose warps run by themselves, each the group of lanes that `Convergence` chooses.
+"""Vector engine: a wave whose warps run by themselves, each the group of lanes that `Convergence`
+chooses.
 
 Lanes of a group are at one statement, but may be in different calls: a group is several strands.
 """
@@ -10,6 +11,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from dtypes import Array
 from emulator.machine.shared.convergence import Convergence, lanes_of
 from emulator.machine.vector.strand import WARP, Frame, Lanes, State, Strand
 from emulator.machine.vector.wave import POLLS, TURNS, Block, Wave
@@ -19,8 +21,8 @@ from emulator.ptx.program import Function
 class ConvergentWave(Wave):
     """A wave of a kernel in which more than the program says who runs together."""
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
+    def __post_init__(self, memory: Array | None) -> None:
+        super().__post_init__(memory)
         #: for each warp that has run, by its number
         self._convergence: dict[int, Convergence] = {}
         #: strands of the group that runs, and the number of their warp
@@ -42,7 +44,9 @@ class ConvergentWave(Wave):
         self._warp = min(warps, key=lambda warp: (self._turns[warp], warp != self._warp, warp))
         mine = [strand for strand in self.ready if _warp_of(strand) == self._warp]
         if self._warp not in self._convergence:
-            self._convergence[self._warp] = Convergence(self.grid.launch.regions)
+            regions = self.grid.launch.regions
+            assert regions is not None
+            self._convergence[self._warp] = Convergence(regions)
         pcs, calls, later = {}, {}, 0
         epoch = min(strand.epoch for strand in mine)
         for strand in mine:

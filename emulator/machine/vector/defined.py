@@ -1,4 +1,5 @@
-"""Looks at registers before a statement runs: what nothing has written, what a wgmma still uses.
+"""Vector engine: checks of registers before a statement runs, of those that nothing has written and
+those that a wgmma still uses.
 
 It is the register as a whole that something has written or not, whichever of its lanes. The rules
 of wgmma are those of `machine.ordering`; registers of one name in different braces are different
@@ -8,7 +9,7 @@ ones.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from emulator.errors import UndefinedError
 from emulator.isa.matrix import MatrixInstruction
@@ -19,7 +20,7 @@ from emulator.machine.vector.control import End
 from emulator.machine.vector.lanes import together_in_groups
 from emulator.machine.vector.operands import active, reader
 from emulator.machine.vector.strand import Strand
-from emulator.ptx.program import Address, Constant, Function, Statement, Vector, registers_of
+from emulator.ptx.program import Address, Bound, Constant, Function, Statement, Vector, registers_of
 
 if TYPE_CHECKING:
     from emulator.machine.shared.state import WarpState
@@ -119,7 +120,7 @@ class Defined:
             for index in registers_of(bound)
         )
         keeps = operands.get("scale_d", Constant(1))
-        keep: Any = None if isinstance(keeps, Constant) else reader(keeps, "pred", function)
+        keep = None if isinstance(keeps, Constant) else reader(keeps, "pred", function)
         always = isinstance(keeps, Constant) and bool(keeps.word)
         names = [tuple(map(self._name, part)) for part in (accumulator, inputs, others)]
         where, pc = str(self._text.source.position(statement.at)), statement.pc
@@ -168,7 +169,7 @@ class Defined:
         return name
 
 
-def _indexes(bounds: Iterable[Any]) -> Iterable[int]:
+def _indexes(bounds: Iterable[Bound | None]) -> Iterable[int]:
     for bound in bounds:
         yield from registers_of(bound)
 

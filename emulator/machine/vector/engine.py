@@ -1,4 +1,4 @@
-"""The vector engine: runs thread blocks of a grid in waves, blocks of statements as steps."""
+"""Vector engine: runs thread blocks of a grid in waves, blocks of statements as steps."""
 
 from __future__ import annotations
 
@@ -15,12 +15,13 @@ from emulator.machine.report import failure_of
 from emulator.machine.shared.failure import Failure, over_limit
 from emulator.machine.vector import control, waiting
 from emulator.machine.vector.barriers import Barriers
+from emulator.machine.vector.checking import Checks
 from emulator.machine.vector.clusters import Clusters
 from emulator.machine.vector.compute import Step
 from emulator.machine.vector.schedule import Schedule
 from emulator.machine.vector.statements import step_of
 from emulator.machine.vector.strand import WARP, Strand
-from emulator.machine.vector.watching import Checks, Watcher
+from emulator.machine.vector.watching import GridWatch, Watcher, WaveWatch
 from emulator.machine.vector.wave import Block, Wave
 from emulator.warp.call import Undefined
 
@@ -162,7 +163,7 @@ class Grid:
         #: a wave that only looks at memory may wait for another one
         self.has_others = False
         self._resumes = self._changes = 0
-        self.watch: Any = None
+        self.watch: GridWatch | None = None
         if self.checks is not None:
             self.watch = self.checks.grid(self)
             launch.found, launch.warned = self.watch.findings, self.watch.warnings
@@ -299,9 +300,6 @@ class Grid:
 
     def _start(self, ctas: NDArray[np.int64]) -> Wave:
         wave = self._new_wave(ctas)
-        wave.barriers, wave.clusters = Barriers(wave), Clusters(wave)
-        if self.checks is not None:
-            wave.watch = self.checks.wave(self.watch, wave)
         self.need_local(wave, self.function.local_bytes)
         wave.start(self.function, lambda frame: None)
         return wave
@@ -312,6 +310,14 @@ class Grid:
         from emulator.machine.vector.convergent import ConvergentWave
 
         return ConvergentWave(self, ctas)
+
+    def barriers_of(self, wave: Wave) -> tuple[Barriers, Clusters]:
+        """Barriers of the blocks of a wave, and of its clusters."""
+        return Barriers(wave), Clusters(wave)
+
+    def watch_of(self, wave: Wave) -> WaveWatch | None:
+        """The checks of a wave; None: off."""
+        return None if self.checks is None else self.checks.wave(self.watch, wave)
 
     def need_local(self, wave: Wave, size: int) -> None:
         """Room for so many bytes of local memory in each thread."""

@@ -1,4 +1,5 @@
-"""Operands of matrix instructions: registers of whole warps and warpgroups, what lanes share."""
+"""Vector engine: operands of matrix instructions, registers of whole warps and warpgroups, what
+lanes share."""
 
 from __future__ import annotations
 
@@ -12,8 +13,9 @@ from dtypes import Array
 from emulator.isa.instruction import Instruction
 from emulator.isa.signature import Operand
 from emulator.machine.shared.failure import Failure
-from emulator.machine.shared.operands import signed, word_type
-from emulator.machine.vector.operands import reader, writer
+from emulator.machine.shared.fragments import BY_LANE, OPERANDS, MatrixOperands
+from emulator.machine.shared.operands import word_type
+from emulator.machine.vector.operands import Read, reader, writer
 from emulator.machine.vector.strand import Lanes, Strand
 from emulator.ptx.program import Bound, Function, Register, Statement, Vector
 
@@ -143,44 +145,22 @@ def one_for_all(words: Array, s: Strand, lanes: int, what: str) -> Array:
     return each[:, 0]
 
 
-class Fetch:
+class Fetch(MatrixOperands[Read, Registers]):
     """The operands of a multiplication by name, as `warp` takes them."""
 
     def __init__(self, statement: Statement, function: Function, lanes: int) -> None:
         self.lanes = lanes
-        self.vectors: dict[str, Registers] = {}
-        self.singles: dict[str, Any] = {}
-        self.constants: dict[str, int] = {}
-        #: byte-ids and thread-ids, which a statement names for each scale
-        self.ids: tuple[str, ...] = ()
-        for operand in statement.signature.operands:
-            bound = statement.operands.get(operand.name)
-            if bound is None:
-                continue
-            if operand.kind == "vector":
-                self.vectors[operand.name] = Registers(operand, bound, function, lanes)
-            elif operand.kind == "immediate":
-                self.constants[operand.name] = signed(bound)
-            elif operand.kind == "ids":
-                assert isinstance(bound, Vector)
-                for part, item in zip(operand.parts, bound.items, strict=True):
-                    self.ids += (part.name,)
-                    self.singles[part.name] = reader(item, "b16", function)
-            else:
-                self.singles[operand.name] = reader(bound, word_type(operand), function)
-        result = next(o.name for o in statement.signature.operands if o.use != "read")
-        self.result = self.vectors[result]
-        self.updates = statement.signature[result].use == "updated"
-        self.result_name = result
+        super().__init__(
+            statement,
+            lambda bound, type_: reader(bound, type_, function),
+            lambda x, bound: Registers(x, bound, function, lanes),
+        )
 
     def __call__(self, s: Strand) -> tuple[dict[str, Any], dict[str, Any]]:
-        operands: dict[str, Any] = {}
-        options: dict[str, Any] = dict(self.constants)
-        for name, vector in self.vectors.items():
-            if name != self.result_name or self.updates:
-                operands[name] = vector.read(s)
-        words, others = self.words(s)
-        return operands | words, options | others
+        """Operands and options."""
+        operands = {name: vector.read(s) for name, vector in self.read_vectors.items()}
+        words, options = self.words(s)
+        return operands | words, self.constants | options
 
     def words(self, s: Strand) -> tuple[dict[str, Any], dict[str, Any]]:
         """The operands and options that are one register, or one word for all lanes."""
@@ -188,12 +168,9 @@ class Fetch:
         options: dict[str, Any] = {}
         for name, read in self.singles.items():
             words = read(s)
-            if name == "e":
-                operands[name] = s.spread(words).reshape(-1, self.lanes)
-            elif name in ("scale_a", "scale_b"):
-                options[name] = s.spread(words).reshape(-1, self.lanes)
-            elif name in ("a", "b"):
-                operands[name] = one_for_all(words, s, self.lanes, name)
+            if name in BY_LANE:
+                words = s.spread(words).reshape(-1, self.lanes)
             else:
-                options[name] = one_for_all(words, s, self.lanes, name)
+                words = one_for_all(words, s, self.lanes, name)
+            (operands if name in OPERANDS else options)[name] = words
         return operands, options

@@ -1,4 +1,4 @@
-"""A thread of a strand, as the functions of the system see it."""
+"""Vector engine: a thread of a strand, as the functions of the system see it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from emulator.machine.vector import memory
 from emulator.machine.vector.strand import Strand
 
 
-class Thread:
+class ThreadHost:
     """The thread at a position of a strand: a `Host`."""
 
     def __init__(self, s: Strand, index: int) -> None:

@@ -1,4 +1,5 @@
-"""Asynchronous statements of single lanes, as `emulator.machine.shared.issuing` asks for them."""
+"""Vector engine: single lanes and warps, as the statements of `machine.shared` ask for them, an
+`Issuer` for each."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ import numpy as np
 from dtypes import Array
 from emulator.arith.scalar.rule import bind_vector
 from emulator.machine.shared.failure import Failure
-from emulator.machine.shared.issuing import Make, Operands, Place, Wanted
+from emulator.machine.shared.issuing import Make, OperandList, Operands, Span, W, Wanted
 from emulator.machine.vector import memory
 from emulator.machine.vector.compute import Step, guarded
 from emulator.machine.vector.fragments import one_for_all
@@ -51,11 +52,11 @@ class Issuer:
 
     def find(
         self, space: str, address: int, size: int, alignment: int, *, write: bool = False
-    ) -> Place:
+    ) -> Span:
         who = memory.Who(self.wave, np.array([self.lane]), np.array([self.row]))
         given = np.array([address], np.uint64)
         held, start = memory.bytes_at(who, space, given, size, alignment=alignment, write=write)
-        return Place(lambda: held, int(start[0]), size)
+        return Span(lambda: held, int(start[0]), size)
 
     def change(self, barrier: int, by: Change) -> None:
         change(self.wave, np.array([barrier]), by)
@@ -103,15 +104,18 @@ def of_lane(i: int) -> Iterator[None]:
 # --- statements -----------------------------------------------------------------------------------
 
 
-def readers(operands: Operands, function: Function) -> list[Read]:
+def readers(operands: OperandList[W], function: Function) -> list[Read]:
     """The readers of the operands that a statement asks for."""
     return [_reader(wanted, function) for wanted in operands.wanted]
 
 
 def _reader(wanted: Wanted, function: Function) -> Read:
     if wanted.kind == "word":
-        read = reader(wanted.bound, wanted.detail, function)
-        return lambda s, mask: read(s)
+        word = reader(wanted.bound, wanted.detail, function)
+        return lambda s, mask: word(s)
+    if wanted.kind == "number":
+        number = reader(wanted.bound, wanted.detail, function)
+        return lambda s, mask: number(s).astype(np.int64)
     find = addresses(wanted.bound, function)
     if wanted.kind == "address":
         return lambda s, mask: find(s)

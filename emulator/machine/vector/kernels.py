@@ -1,4 +1,5 @@
-"""Multiplications by kernels of machine code: from the arrays that registers are to others.
+"""Vector engine: multiplications by kernels of machine code, from the arrays that registers are to
+others.
 
 All warps of a strand are one batch; nothing is copied into the order of a matrix. What no kernel
 computes, or what only a check can tell about, is left to the step that asks here first.
@@ -67,9 +68,8 @@ def _multiply(
     from emulator.warp import native
 
     wave, registers = s.wave, {}
-    for name, vector in fetch.vectors.items():
-        if name != fetch.result_name or fetch.updates:
-            registers["c" if fetch.updates and name == "d" else name] = vector.columns(s)
+    for name, vector in fetch.read_vectors.items():
+        registers["c" if fetch.updates and name == "d" else name] = vector.columns(s)
     words, options = fetch.words(s)
     keep: Array | None = options.get("scale_d")
     shared, rows = None, None

@@ -1,4 +1,4 @@
-"""Statements that lanes of a warp execute together (PTX ISA 9.7.9.6, 9.7.13)."""
+"""Vector engine: statements that lanes of a warp execute together (PTX ISA 9.7.9.6, 9.7.13)."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import numpy as np
 
 from dtypes import Array
 from emulator.arith.scalar.rule import bind_arrays
-from emulator.isa.ordinary.instruction import OrdinaryInstruction
 from emulator.machine.shared.failure import Failure
+from emulator.machine.shared.operands import ordinary
 from emulator.machine.vector.compute import destinations, guarded, sources
 from emulator.machine.vector.strand import WARP, Parked, State, Strand
 from emulator.ptx.program import Function, Statement
@@ -113,8 +113,7 @@ def present(s: Strand) -> Array:
 
 def step(statement: Statement, function: Function) -> Callable[[Strand], None]:
     """shfl, vote, match, redux, elect, activemask, by the rules of `arith.scalar.lanes`."""
-    ins = statement.instruction
-    assert isinstance(ins, OrdinaryInstruction)
+    ins = ordinary(statement)
     compute = bind_arrays(ins)
     reads, writes = sources(statement, function), destinations(statement, function)
     mask = reads[-1] if "membermask" in statement.signature else None

@@ -1,4 +1,5 @@
-"""Statements of matrix instructions: registers of whole warps and warpgroups to matrices and back.
+"""Vector engine: statements of matrix instructions, registers of whole warps and warpgroups to
+matrices and back.
 
 What they compute is `emulator.warp`'s; all warps of a strand go there as one batch.
 """

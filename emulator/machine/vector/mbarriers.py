@@ -1,4 +1,5 @@
-"""Statements of mbarriers (PTX ISA 9.7.13.15): words in shared memory, and who waits for them.
+"""Vector engine: mbarriers of a wave, words in shared memory and the strands that wait for their
+phases (PTX ISA 9.7.13.15). The statements that change them are in `machine.shared.mbarriers`.
 
 A wait that is not over blocks; whoever changes a barrier looks after those that wait for it.
 """
@@ -7,36 +8,23 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dtypes import Array
 from emulator.machine.shared.failure import Failure
-from emulator.machine.shared.mbarriers import (
-    NO_ARRIVALS,
-    Arrival,
-    PhaseTest,
-    count_problem,
-    may_expect,
-)
+from emulator.machine.shared.mbarriers import PhaseTest
 from emulator.machine.shared.operands import space_of
 from emulator.machine.vector import memory
-from emulator.machine.vector.compute import Step, guarded
+from emulator.machine.vector.compute import Step
 from emulator.machine.vector.lanes import whole_or_split
-from emulator.machine.vector.operands import (
-    Write,
-    addresses,
-    first_position,
-    reader,
-    selected,
-    writer,
-)
+from emulator.machine.vector.operands import Write, addresses, reader, selected, writer
 from emulator.machine.vector.strand import Parked, State, Strand
 from emulator.memory import mbarrier
 from emulator.memory.mbarrier import Change
-from emulator.ptx.program import Bound, Function, Statement
+from emulator.ptx.program import Function, Statement
 
 if TYPE_CHECKING:
     from emulator.machine.vector.wave import Wave
@@ -110,98 +98,6 @@ def change(
     return tokens
 
 
-# --- init, arrive, expect_tx, … -------------------------------------------------------------------
-
-
-def initialise(statement: Statement, function: Function) -> Step:
-    places = find_barriers(statement, function)
-    count = reader(statement.operands["count"], "u32", function)
-
-    def run(s: Strand, mask: Array | None) -> None:
-        at, counts = places(s, mask), selected(count(s), mask)
-        wrong = ~may_expect(counts)
-        if wrong.any():
-            reason = count_problem(int(counts[wrong][0]))
-            raise Failure("mbarrier", reason, first_position(wrong, mask))
-        if s.wave.watch is not None:
-            s.wave.watch.mbarrier_init(s.lanes if mask is None else s.lanes[mask], at)
-        words_of(s.wave)[at] = mbarrier.init_words(np.broadcast_to(counts, at.shape))
-        s.wave.ledger[at] = 0
-        s.wave.grid.progress += 1
-
-    return guarded(statement, run)
-
-
-def _changes(
-    statement: Statement, function: Function, arrival: Arrival
-) -> Callable[[Strand, Array | None], Change]:
-    """The changes that the lanes of a mask make to their barriers."""
-
-    def reads(bound: Bound | None, default: int) -> Callable[[Strand, Array | None], Any]:
-        if bound is None:
-            return lambda s, mask: default
-        read = reader(bound, "u32", function)
-        return lambda s, mask: selected(read(s), mask).astype(np.int64)
-
-    count, moved = reads(arrival.count, 1), reads(statement.operands.get("bytes"), 0)
-
-    def make(s: Strand, mask: Array | None) -> Change:
-        arrivals = count(s, mask)
-        if (none := np.equal(arrivals, 0)).any():
-            raise Failure("mbarrier", NO_ARRIVALS, first_position(none, mask))
-        return arrival.change(arrivals, moved(s, mask))
-
-    return make
-
-
-def arrive(statement: Statement, function: Function) -> Step:
-    """arrive, arrive_drop, expect_tx, complete_tx, and arrivals that expect bytes."""
-    places, arrival = find_barriers(statement, function), Arrival(statement)
-    make, bound = _changes(statement, function, arrival), statement.operands.get("d")
-    write = writer(bound, "b64", function) if bound is not None else None
-
-    def run(s: Strand, mask: Array | None) -> None:
-        at = places(s, mask)
-        lanes = len(s) if mask is None else int(mask.sum())
-        if s.wave.watch is not None:
-            s.wave.watch.mbarrier_used(s.lanes if mask is None else s.lanes[mask], at)
-        positions = memory.positions_of(mask)
-        tokens = change(s.wave, np.broadcast_to(at, (lanes,)), make(s, mask), positions)
-        if write is not None:
-            _put(s, write, arrival.token(tokens), mask)
-
-    return guarded(statement, run)
-
-
-def _put(s: Strand, write: Write, words: Array, mask: Array | None) -> None:
-    if mask is not None:
-        whole = np.zeros(len(s), words.dtype)
-        whole[mask] = words
-        words = whole
-    write(s, words, mask)
-
-
-def pending_count(statement: Statement, function: Function) -> Step:
-    read = reader(statement.operands["state"], "b64", function)
-    write = writer(statement.operands["d"], "u32", function)
-
-    def run(s: Strand, mask: Array | None) -> None:
-        write(s, mbarrier.pending_count(read(s)).astype(np.uint32), mask)
-
-    return guarded(statement, run)
-
-
-def invalidate(statement: Statement, function: Function) -> Step:
-    places = find_barriers(statement, function)
-
-    def run(s: Strand, mask: Array | None) -> None:
-        at = places(s, mask)
-        if s.wave.watch is not None:
-            s.wave.watch.mbarrier_inval(s.lanes if mask is None else s.lanes[mask], at)
-
-    return guarded(statement, run)
-
-
 # --- waiting --------------------------------------------------------------------------------------
 
 
@@ -217,8 +113,7 @@ class PhaseWait:
 
     def over(self, wave: Wave) -> Array:
         """For each lane whether its phase is over."""
-        done: Array = self.test.is_over(words_of(wave)[self.places], self.given)
-        return done
+        return np.asarray(self.test.is_over(words_of(wave)[self.places], self.given))
 
     def part(self, mask: Array) -> PhaseWait:
         """The same of the lanes of a mask."""
@@ -308,14 +203,4 @@ def _release(strand: Strand, free: Array, result: bool) -> None:
     wave.wake(going)
 
 
-STEPS = {
-    "mbarrier.init": initialise,
-    "mbarrier.inval": invalidate,
-    "mbarrier.arrive": arrive,
-    "mbarrier.arrive_drop": arrive,
-    "mbarrier.expect_tx": arrive,
-    "mbarrier.complete_tx": arrive,
-    "mbarrier.pending_count": pending_count,
-    "mbarrier.test_wait": test,
-    "mbarrier.try_wait": try_wait,
-}
+STEPS = {"mbarrier.test_wait": test, "mbarrier.try_wait": try_wait}

@@ -1,4 +1,4 @@
-"""Resolution of many lanes' addresses: the state spaces, and generic addresses.
+"""Vector engine: resolution of many lanes' addresses, the state spaces, and generic addresses.
 
 Spaces are "global", "shared" (of the own thread block), "cluster" (shared memory of any block of
 the cluster), "local", and "" for generic addresses. An access finds its memory as one array of
@@ -9,15 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dtypes import Array
 from emulator.machine.shared.served import storing_order
-from emulator.memory.arena import AccessError, Fault, extent_of
-from emulator.memory.windows import FUNCTIONS, LOCAL, PARAMETERS, RANK_BITS, SHARED, WINDOW_BITS
+from emulator.memory.arena import AccessError, Fault, Words, extent_of
+from emulator.memory.windows import LOCAL, PARAMETERS, RANK_BITS, SHARED, WINDOW_BITS
 
 if TYPE_CHECKING:
     from emulator.machine.vector.strand import Strand
@@ -76,7 +76,8 @@ def load(
             watch.loaded(s, view, places, size, among(positions, chosen))
         return view.take(places, 0)
 
-    words: Array = access(s, space, addresses, size, take, positions)
+    words = access(s, space, addresses, size, take, positions)
+    assert words is not None
     return words
 
 
@@ -119,7 +120,7 @@ def among(positions: Positions, chosen: Positions) -> Positions:
     return positions[chosen]
 
 
-Access = Callable[[Array, Places, Positions], Any]
+Access = Callable[[Array, Places, Positions], Array | None]
 
 
 def access(
@@ -131,7 +132,7 @@ def access(
     positions: Positions = None,
     *,
     write: bool = False,
-) -> Any:
+) -> Array | None:
     """``run(view, places, chosen)`` on the memory that addresses of a space lead to.
 
     The view has words of `size` bytes. Where lanes look into different spaces there are several
@@ -161,7 +162,7 @@ def _generic_in(space: str, addresses: Addresses) -> Addresses:
     return (addresses & _INSIDE) + _PARAMETERS if space == "param" else addresses
 
 
-def _generic(lanes: Who, addresses: Addresses, size: int, run: Access, write: bool) -> Any:
+def _generic(lanes: Who, addresses: Addresses, size: int, run: Access, write: bool) -> Array | None:
     window = addresses >> _WINDOW
     first = int(window[0])
     if len(window) == 1 or (window == first).all():
@@ -200,7 +201,7 @@ _SPACES = {SHARED >> WINDOW_BITS: "cluster", LOCAL >> WINDOW_BITS: "local"}
 
 def _in_no_window(
     lanes: Who, addresses: Addresses, size: int, run: Access, chosen: Positions, write: bool
-) -> Any:
+) -> Array | None:
     """Global memory; of a machine without it shared memory, whose addresses are offsets then."""
     if lanes.wave.grid.only_shared:
         return _in_rows(lanes, addresses, lanes.rows, size, run, chosen, write)
@@ -209,7 +210,7 @@ def _in_no_window(
 
 def _in_arena(
     wave: Wave, addresses: Addresses, size: int, run: Access, chosen: Positions, write: bool
-) -> Any:
+) -> Array | None:
     arena, out = wave.grid.arena, None
     for part in arena.words(addresses, size, write):
         arena.origin = part.origin
@@ -225,7 +226,7 @@ def _in_arena(
 
 def _in_shared(
     lanes: Who, addresses: Addresses, size: int, run: Access, chosen: Positions, write: bool
-) -> Any:
+) -> Array | None:
     inside = addresses & lanes.wave.offset_bits
     return _in_rows(lanes, inside, lanes.rows, size, run, chosen, write)
 
@@ -238,7 +239,7 @@ def _in_rows(
     run: Access,
     chosen: Positions,
     write: bool,
-) -> Any:
+) -> Array | None:
     """Shared memory of the blocks in `rows` of the wave."""
     places = _shared_places(lanes, inside, rows, size, write)
     return run(words_of(lanes.wave.shared, size), places // size, chosen)
@@ -246,7 +247,7 @@ def _in_rows(
 
 def _in_cluster(
     lanes: Who, addresses: Addresses, size: int, run: Access, chosen: Positions, write: bool
-) -> Any:
+) -> Array | None:
     rows = rows_of_ranks(lanes, addresses)
     inside = addresses & lanes.wave.offset_bits
     return _in_rows(lanes, inside, rows, size, run, chosen, write)
@@ -254,7 +255,7 @@ def _in_cluster(
 
 def _in_local(
     lanes: Who, addresses: Addresses, size: int, run: Access, chosen: Positions, write: bool
-) -> Any:
+) -> Array | None:
     inside = addresses.astype(np.int64)
     _check(inside, lanes.wave.local_bytes, "local", size, size, write)
     places = lanes.lanes * lanes.wave.local.shape[1] + inside
@@ -324,11 +325,6 @@ def rows_of_ranks(lanes: Who, addresses: Addresses) -> Places:
     return lanes.rows // size * size + ranks
 
 
-def rank_at(s: Strand, addresses: Addresses) -> Array:
-    """The rank in the cluster of the block whose shared memory an address leads to."""
-    return ((addresses & _INSIDE) >> _RANK).astype(np.uint32)
-
-
 def shared_rank(s: Strand) -> Array:
     """For each lane, or for all, the field of its block's rank in addresses of shared memory."""
     wave = s.wave
@@ -349,28 +345,6 @@ def space_at(space: str, addresses: Addresses) -> str:
     if space:
         return "shared" if space in ("shared", "cluster") else "global"
     return "shared" if int(addresses[0] >> _WINDOW) == SHARED >> WINDOW_BITS else "global"
-
-
-def leads_to(s: Strand, addresses: Addresses, space: str) -> Array:
-    """True where generic addresses lead into a space."""
-    window = addresses >> _WINDOW
-    if space.startswith("shared"):
-        inside: Array = window == SHARED >> WINDOW_BITS
-        if space == "shared::cluster":
-            return inside
-        rank = shared_rank(s) >> _RANK
-        return inside & ((addresses & _INSIDE) >> _RANK == rank)
-    if space == "local":
-        return window == LOCAL >> WINDOW_BITS
-    if space == "global":
-        special = [x >> WINDOW_BITS for x in (SHARED, LOCAL, FUNCTIONS)]
-        return ~np.isin(window, special)
-    name = "parameters" if space.startswith("param") else ""
-    arena = s.wave.grid.arena
-    held = [arena.find(int(address)) for address in addresses]
-    if name:
-        return np.array([x is not None and x.name == name for x in held])
-    return np.array([x is not None and not x.writable and x.name != "parameters" for x in held])
 
 
 def to_shared(wave: Wave, addresses: Addresses) -> Addresses:
@@ -431,8 +405,11 @@ def bytes_at(
     return _told(lanes, wave.shared.reshape(-1), places, size, write)
 
 
-def _told(lanes: Who, held: Array, places: Places, size: int, write: bool) -> tuple[Array, Places]:
+def _told(
+    lanes: Who, held: Array | Words, places: Places, size: int, write: bool
+) -> tuple[Array, Places]:
     """Memory and places in it, of which the checks are told."""
+    held = cast(Array, held)  # a `Words` is read and written as one
     if lanes.wave.watch is not None:
         lanes.wave.watch.touched(lanes.lanes, held, places, size, write)
     return held, places

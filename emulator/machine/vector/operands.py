@@ -1,4 +1,5 @@
-"""Operands of statements as functions of a strand: what is read, what is written, and where."""
+"""Vector engine: operands of statements as functions of a strand, what is read, what is written,
+and where."""
 
 from __future__ import annotations
 
@@ -193,6 +194,6 @@ def first_position(wrong: Array, mask: Array | None) -> int:
     return index if mask is None else int(np.flatnonzero(mask)[index])
 
 
-def selected(words: Any, mask: Array | None) -> Any:
+def selected(words: Array, mask: Array | None) -> Array:
     """The words of the lanes of a mask; one word for all stays that."""
     return words if mask is None or len(words) == 1 else words[mask]

@@ -1,5 +1,6 @@
-"""Orders that PTX leaves open, chosen by a seed: of thread blocks, of warps, of the sides of a
-branch, of lanes that an atomic operation or a store brings to one place (PTX ISA 8, 9.7.13.5).
+"""Vector engine: orders that PTX leaves open, chosen by a seed. They are those of thread blocks, of
+warps, of the sides of a branch, and of lanes that an atomic operation or a store brings to one
+place (PTX ISA 8, 9.7.13.5).
 
 Without a seed a launch has the order of the tables here and in `wave`: ascending. A right program
 computes the same in every order; what it computes in one that a seed picks, a GPU may compute too.

@@ -1,23 +1,17 @@
-"""Special registers: who a lane is, how large the grid is, and what time it is (PTX ISA 10)."""
+"""Vector engine: special registers of all lanes of a strand (PTX ISA 10)."""
 
 from __future__ import annotations
 
-import math
-import re
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from dtypes import Array
-from emulator.errors import UnsupportedError
-from emulator.machine.shared.special import CLOCKS, OF_LAUNCH
+from emulator.machine.shared.special import CLOCKS, Readers, value_of
 
 if TYPE_CHECKING:
     from emulator.machine.vector.strand import Strand
     from emulator.machine.vector.wave import Wave
-
-_AXES = "xyzw"
 
 
 def special(strand: Strand, name: str) -> Array:
@@ -29,7 +23,7 @@ def special(strand: Strand, name: str) -> Array:
     if found is None:
         wave: Wave = strand.wave
         if name not in wave.specials:
-            wave.specials[name] = _value(wave, name)
+            wave.specials[name] = np.atleast_1d(value_of(name)(_readers(wave))).astype(np.uint32)
         words = wave.specials[name]
         # Lanes are ascending: so many are all.
         found = words if len(words) in (1, len(strand)) else words[strand.lanes]
@@ -39,80 +33,7 @@ def special(strand: Strand, name: str) -> Array:
     return found
 
 
-def _value(wave: Wave, name: str) -> Array:
-    """The words of all lanes of a wave."""
-    base, _, axis = name.partition(".")
-    if base in _BY_AXIS and axis in _AXES:
-        if axis == "w":
-            return np.zeros(1, np.uint32)
-        return _BY_AXIS[base](wave, _AXES.index(axis)).astype(np.uint32, copy=False)
-    if name in _PLAIN:
-        return np.atleast_1d(_PLAIN[name](wave)).astype(np.uint32)
-    if name in OF_LAUNCH:
-        return np.array([OF_LAUNCH[name](wave.grid)], np.uint32)
-    if re.fullmatch(r"%envreg\d+", name):
-        return np.array([wave.grid.environment.get(name, 0)], np.uint32)
-    raise UnsupportedError(f"special register {name!r} is legal PTX, not modelled here")
-
-
-def _thread(wave: Wave, axis: int) -> Array:
-    return np.tile(_along(axis, wave.thread[: wave.lanes_per_cta], wave.grid.block), len(wave.ctas))
-
-
-def _cta(wave: Wave, axis: int) -> Array:
-    return np.repeat(_along(axis, wave.ctas, wave.grid.size), wave.lanes_per_cta)
-
-
-def _along(axis: int, linear: Array, sizes: tuple[int, int, int]) -> Array:
-    """Coordinates along an axis, of linear numbers."""
-    x, y, _ = sizes
-    return (linear % x, linear // x % y, linear // (x * y))[axis].astype(np.uint32)
-
-
-def _in_cluster(wave: Wave, axis: int) -> Array:
-    return _cta(wave, axis) % np.uint32(wave.grid.cluster[axis])
-
-
-def _rank(wave: Wave) -> Array:
-    x, y, _ = wave.grid.cluster
-    return _in_cluster(wave, 0) + x * (_in_cluster(wave, 1) + y * _in_cluster(wave, 2))
-
-
-def _sizes(which: Callable[[Wave], tuple[int, ...]]) -> Callable[[Wave, int], Array]:
-    return lambda wave, axis: np.array([which(wave)[axis]])
-
-
-def _laneid(wave: Wave) -> Array:
-    return np.arange(len(wave.thread)) % 32
-
-
-def _lanes_below(wave: Wave) -> Array:
-    return (np.uint64(1) << _laneid(wave).astype(np.uint64)) - np.uint64(1)
-
-
-_BY_AXIS: dict[str, Callable[[Wave, int], Array]] = {
-    "%tid": _thread,
-    "%ntid": _sizes(lambda w: w.grid.block),
-    "%ctaid": _cta,
-    "%nctaid": _sizes(lambda w: w.grid.size),
-    "%cluster_ctaid": _in_cluster,
-    "%cluster_nctaid": _sizes(lambda w: w.grid.cluster),
-    "%clusterid": lambda wave, axis: _cta(wave, axis) // np.uint32(wave.grid.cluster[axis]),
-    "%nclusterid": _sizes(
-        lambda w: tuple(g // c for g, c in zip(w.grid.size, w.grid.cluster, strict=True))
-    ),
-}
-
-_PLAIN: dict[str, Callable[[Wave], Array | int]] = {
-    "%laneid": _laneid,
-    "%warpid": lambda w: w.thread // 32,
-    "%lanemask_eq": lambda w: _lanes_below(w) + np.uint64(1),
-    "%lanemask_lt": _lanes_below,
-    "%lanemask_le": lambda w: 2 * _lanes_below(w) + np.uint64(1),
-    "%lanemask_gt": lambda w: ~(2 * _lanes_below(w) + np.uint64(1)) & np.uint64(0xFFFFFFFF),
-    "%lanemask_ge": lambda w: ~_lanes_below(w) & np.uint64(0xFFFFFFFF),
-    "%cluster_ctarank": _rank,
-    "%cluster_nctarank": lambda w: math.prod(w.grid.cluster),
-    # Blocks lie on the processors in turn.
-    "%smid": lambda w: np.repeat(w.ctas, w.lanes_per_cta) % w.grid.processors,
-}
+def _readers(wave: Wave) -> Readers:
+    """All lanes of a wave."""
+    grid, blocks = wave.grid, np.repeat(wave.ctas, wave.lanes_per_cta)
+    return Readers(wave.thread, blocks, grid.size, grid.block, grid.cluster, grid)

@@ -1,4 +1,4 @@
-"""Table of the functions that execute instructions."""
+"""Vector engine: table of the functions that execute statements."""
 
 from __future__ import annotations
 
@@ -8,23 +8,19 @@ from emulator.errors import UnsupportedError
 from emulator.isa.conversion import Conversion
 from emulator.isa.instruction import Instruction
 from emulator.isa.ordinary.instruction import OrdinaryInstruction
-from emulator.machine.shared import bulk, tensor_maps
-from emulator.machine.shared import cancel as shared_cancel
+from emulator.machine.shared import statements
 from emulator.machine.vector import (
     access,
-    asynchronous,
-    cancel,
     compute,
+    executor,
     issuer,
     lanes,
     matrix,
     mbarriers,
     multimem,
-    surfaces,
     synchronisation,
     tcgen05,
     tensors,
-    textures,
     wgmma,
 )
 from emulator.machine.vector.compute import Step
@@ -44,28 +40,17 @@ STEPS: dict[str, Make] = {
     "multimem.ld_reduce": multimem.load_reduced,
     "multimem.st": multimem.store_multicast,
     "multimem.red": multimem.reduce_multicast,
-    "cvta": access.convert_address,
-    "isspacep": access.is_in_space,
-    "mapa": access.map_to_rank,
-    "getctarank": access.rank_of,
     "alloca": access.allocate_on_stack,
     "stacksave": access.save_stack,
     "stackrestore": access.restore_stack,
     **synchronisation.STEPS,
     **mbarriers.STEPS,
-    **asynchronous.STEPS,
     **tensors.STEPS,
-    **cancel.STEPS,
-    **issuer.each(bulk.EACH),
-    **issuer.each(tensor_maps.EACH),
-    **issuer.by_warps(tensor_maps.BY_WARP),
-    **issuer.each(shared_cancel.EACH),
+    **executor.at_once(statements.AT_ONCE),
+    **issuer.each(statements.EACH),
+    **issuer.by_warps(statements.BY_WARP),
     **wgmma.STEPS,
     **tcgen05.STEPS,
-    "tex": textures.fetch,
-    "tld4": textures.fetch,
-    "txq": textures.fetch,
-    **surfaces.STEPS,
 }
 
 
@@ -125,8 +110,4 @@ def runs(instruction: object) -> bool:
 
 def maker_of(opcode: str) -> Make | None:
     """Finds the maker of an opcode's own step."""
-    words = opcode.split(".")
-    for count in range(len(words), 0, -1):
-        if make := STEPS.get(".".join(words[:count])):
-            return make
-    return None
+    return statements.longest(STEPS, opcode)

@@ -1,4 +1,4 @@
-"""A strand: lanes that are at one place of the program, and what their registers hold.
+"""Vector engine: a strand is lanes at one place of the program, with what their registers hold.
 
 All lanes of many thread blocks start as one strand. Where a branch divides them the strand splits
 into children, one for each target; a child takes a register from its parent when it first reads

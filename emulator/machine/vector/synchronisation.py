@@ -1,4 +1,5 @@
-"""Barriers, and statements that warps execute together for their order (PTX ISA 9.7.13)."""
+"""Vector engine: barriers, and statements that warps execute together for their order (PTX ISA
+9.7.13)."""
 
 from __future__ import annotations
 
@@ -6,6 +7,7 @@ import numpy as np
 
 from emulator.isa.ordinary.instruction import OrdinaryInstruction
 from emulator.machine.shared.failure import Failure
+from emulator.machine.shared.operands import ordinary
 from emulator.machine.vector.barriers import check_barrier
 from emulator.machine.vector.compute import Step
 from emulator.machine.vector.lanes import check_members, together, whole_or_split
@@ -21,8 +23,7 @@ _NO_COUNT = np.zeros(1, np.uint32)
 
 def barrier(statement: Statement, function: Function) -> Step:
     """bar.sync, .arrive and .red, aligned or not."""
-    ins = statement.instruction
-    assert isinstance(ins, OrdinaryInstruction)
+    ins = ordinary(statement)
     words = str(ins).split(".")
     number = reader(statement.operands["a"], "u32", function)
     given = statement.operands.get("b")

@@ -1,4 +1,5 @@
-"""Statements of tcgen05 that warps execute, all warps of a strand at once (PTX ISA 9.7.16)."""
+"""Vector engine: statements of tcgen05 that warps execute, all warps of a strand at once (PTX ISA
+9.7.16)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tensor copies, box by box (PTX ISA 9.7.9.27)."""
+"""Vector engine: tensor copies, box by box (PTX ISA 9.7.9.27)."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from emulator.machine.shared.operands import ordinary
 from emulator.machine.shared.pending import POISON
 from emulator.machine.shared.tensor_maps import TensorCopy
 from emulator.machine.vector import memory
-from emulator.machine.vector.asynchronous import Int64
 from emulator.machine.vector.compute import Step, guarded
 from emulator.machine.vector.issuer import Issuer, of_lane, word_at
 from emulator.machine.vector.mbarriers import barriers_at, by_position, change
+from emulator.machine.vector.memory import Places
 from emulator.machine.vector.operands import Read, addresses, reader
 from emulator.machine.vector.strand import Strand
 from emulator.machine.vector.wave import Wave
@@ -61,7 +61,7 @@ class TensorIssue:
     def values(self, s: Strand) -> dict[str, Array]:
         return {name: read(s) for name, read in self.reads.items()}
 
-    def placed(self, s: Strand, values: dict[str, Array], at: Int64) -> PlacedCopy:
+    def placed(self, s: Strand, values: dict[str, Array], at: Places) -> PlacedCopy:
         """The copies that threads at some positions issue, who go by one map."""
         first = int(at[0])
         with of_lane(first):
@@ -79,12 +79,12 @@ class TensorIssue:
 # --- several threads ---
 
 
-def _chosen(words: Array, at: Int64) -> Array:
+def _chosen(words: Array, at: Places) -> Array:
     """The words of threads at some positions; one may stand for all."""
     return words[at] if len(words) > 1 else np.broadcast_to(words, at.shape)
 
 
-def _table(s: Strand, reads: list[Read], at: Int64) -> Int64:
+def _table(s: Strand, reads: list[Read], at: Places) -> Places:
     """Words ``(threads, operands)``."""
     words = [_chosen(read(s), at) for read in reads]
     return np.array(words, np.int64).reshape(len(reads), len(at)).T
@@ -95,7 +95,7 @@ def _at_once(s: Strand) -> bool:
     return s.wave.pending.at_once and s.wave.watch is None
 
 
-def _groups(s: Strand, mask: Array | None, maps: Array) -> list[Int64]:
+def _groups(s: Strand, mask: Array | None, maps: Array) -> list[Places]:
     """The positions of threads whose copies are done together: neighbours who go by one map."""
     at = np.arange(len(s)) if mask is None else np.flatnonzero(mask)
     maps = _chosen(maps, at)
@@ -110,7 +110,7 @@ class _Runs(NamedTuple):
 
     wave: Wave
     #: ``(boxes, runs)``: their places
-    places: Int64
+    places: Places
 
     @property
     def words(self) -> Array:
@@ -127,7 +127,7 @@ class _Runs(NamedTuple):
 
 
 def _runs_of(
-    s: Strand, box: PlacedCopy, at: Int64, rows: Int64, space: str, addresses: Array, write: bool
+    s: Strand, box: PlacedCopy, at: Places, rows: Places, space: str, addresses: Array, write: bool
 ) -> _Runs:
     """Places of the boxes of threads at some positions; `rows`: of the blocks that those belong to.
 
@@ -150,17 +150,17 @@ class _Targets(NamedTuple):
     """Targets of loads: the thread that issued each, the row of a block, the address there, the
     mbarrier."""
 
-    at: Int64
-    rows: Int64
+    at: Places
+    rows: Places
     addresses: Array
-    barriers: Int64
+    barriers: Places
 
     def part(self, i: int) -> _Targets:
         return _Targets(*(x[i : i + 1] for x in self))
 
 
 def _targets(
-    s: Strand, issue: TensorIssue, values: dict[str, Array], barriers: Int64, at: Int64
+    s: Strand, issue: TensorIssue, values: dict[str, Array], barriers: Places, at: Places
 ) -> _Targets:
     """Those of the threads at some positions, several for a multicast."""
     to = _Targets(at, s.wave.row(s)[at], _chosen(values["dst"], at), _chosen(barriers, at))
@@ -209,7 +209,7 @@ def tensor_load(statement: Statement, function: Function) -> Step:
     return guarded(statement, run)
 
 
-def _signal(s: Strand, barriers: Int64, size: int, at: Int64) -> None:
+def _signal(s: Strand, barriers: Places, size: int, at: Places) -> None:
     """Copies are done: mbarriers hear of their bytes."""
     s.wave.grid.progress += 1
     change(s.wave, barriers, Change(transactions=-size), at)
@@ -232,7 +232,7 @@ def tensor_store(statement: Statement, function: Function) -> Step:
             for i in range(len(at)):
                 store(s, values, at[i : i + 1])
 
-    def store(s: Strand, values: dict[str, Array], at: Int64) -> None:
+    def store(s: Strand, values: dict[str, Array], at: Places) -> None:
         box, wave = issue.placed(s, values, at), s.wave
         if len(at) > 1 and not box.whole:
             # Boxes that reach beyond the tensor may overlap: the last one wins.
@@ -254,8 +254,8 @@ def tensor_store(statement: Statement, function: Function) -> Step:
 
 
 def _without_repetition(
-    s: Strand, issue: TensorIssue, values: dict[str, Array], at: Int64
-) -> Int64:
+    s: Strand, issue: TensorIssue, values: dict[str, Array], at: Places
+) -> Places:
     """The first of neighbours who store the same: all lanes of a warp often do."""
     reads = issue.coordinates + issue.offsets
     words = [s.wave.row(s)[at], _chosen(values["src"], at), *_table(s, reads, at).T]
@@ -263,11 +263,11 @@ def _without_repetition(
     return at[np.r_[True, fresh]]
 
 
-def _inside(box: PlacedCopy, runs: _Runs) -> Int64:
+def _inside(box: PlacedCopy, runs: _Runs) -> Places:
     """Of the bytes of a box in shared memory those whose elements lie in the tensor."""
     places = RUN * runs.places[..., None] + np.arange(RUN)
     inside = np.repeat(box.element_inside, box.plan.element_bytes, axis=-1)
-    out: Int64 = places.reshape(*box.row_inside.shape, -1)[..., : inside.shape[-1]][inside]
+    out: Places = places.reshape(*box.row_inside.shape, -1)[..., : inside.shape[-1]][inside]
     return out
 
 

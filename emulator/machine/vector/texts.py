@@ -1,4 +1,5 @@
-"""Texts of statements on the registers and the shared memory of a machine, all in one wave.
+"""Vector engine: texts of statements on the registers and the shared memory of a machine, all in
+one wave.
 
 Each machine of a batch is a thread block of one warp or warpgroup. A register of the machine that
 the text names is one of the function's registers: it is put there when the text starts, and taken
@@ -18,8 +19,6 @@ from emulator.errors import EmulatorError, OperandError, UndefinedError, Unsuppo
 from emulator.machine.report import KernelError
 from emulator.machine.shared.failure import Failure
 from emulator.machine.shared.place import Place
-from emulator.machine.vector.barriers import Barriers
-from emulator.machine.vector.clusters import Clusters
 from emulator.machine.vector.compute import Step
 from emulator.machine.vector.control import End
 from emulator.machine.vector.defined import Defined
@@ -124,8 +123,8 @@ class TextGrid(Grid):
         else:
             wave.renew()
         wave.shared, wave.journal, wave.left = memory.rows, memory.journal, self._left
-        if wave.barriers is None or self._has_barriers:
-            wave.barriers, wave.clusters = Barriers(wave), Clusters(wave)
+        if self._has_barriers:
+            wave.barriers, wave.clusters = self.barriers_of(wave)
         if self.function.local_bytes or wave.local_bytes:
             wave.local, wave.local_bytes = np.zeros((len(wave.thread), 0), np.uint8), 0
             self.need_local(wave, self.function.local_bytes)

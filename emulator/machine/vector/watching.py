@@ -1,31 +1,83 @@
-"""Protocols of watchers and checks around the steps of the vector engine."""
+"""Vector engine: Protocols of what watches it, the checks of a launch and of its waves, which it
+calls where a launch brings some, and watchers around its steps."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
+from dtypes import Array
+from emulator.machine.shared.issuing import TensorCoreWatch, Watch
+from emulator.machine.vector.strand import Frame, Lanes, Strand
+from emulator.memory.space import Space
+from emulator.ptx.program import Bound
+
 if TYPE_CHECKING:
-    from emulator.machine.vector.compute import Step
-    from emulator.machine.vector.control import End
-    from emulator.machine.vector.wave import Wave
-    from emulator.ptx.program import Function, Program, Statement
+    from emulator.ptx.program import Function, Statement
 
 #: puts something around a step or an end, which it calls
 Watcher = Callable[[Any, "Statement", "Function"], Any]
+#: positions of the lanes of an access in their strand; None: all of them
+Which = Lanes | None
 
 
-class Checks(Protocol):
-    """Checks of a running launch; the launch brings them, the engine calls them."""
+class SyncWatch(Protocol):
+    """Checks of barriers, mbarriers and phases: who has seen what of whom."""
 
-    def step(self, statement: Statement, function: Function, program: Program, step: Step) -> Step:
-        """Returns the step to run in place of one."""
+    @property
+    def arrived(self) -> Mapping[int, Collection[int]]:
+        """Of an mbarrier, by its place: the lanes that have arrived in its phase."""
 
-    def end(self, statement: Statement, function: Function, end: End) -> End:
-        """Returns the end to run in place of that of a block of statements."""
+    def arrive(self, s: Strand, barrier: int, *, waits: bool, pc: int) -> None: ...
+    def complete(self, rows: Lanes, barrier: int) -> None: ...
+    def phases_over(self, places: Lanes) -> None: ...
+    def waited(self, lanes: Lanes, places: Lanes) -> None: ...
+    def wait_at_cluster(self, lanes: Lanes) -> None: ...
+    def cluster_phase_over(self, clusters: Lanes) -> None: ...
+    def last_arrival(self, place: int) -> str: ...
 
-    def grid(self, grid: Any) -> Any:
-        """The checks of a launch, with their `findings` and `warnings`."""
 
-    def wave(self, watch: Any, wave: Wave) -> Any:
-        """The checks of a wave, which its steps tell what happens."""
+class IssueWatch(TensorCoreWatch, Protocol):
+    """Checks of tcgen05, which are told which threads issue an operation."""
+
+    def issued(self, lanes: Lanes) -> None: ...
+
+
+class WaveWatch(Watch, Protocol):
+    """Checks of a wave, which its steps tell what happens."""
+
+    @property
+    def sync(self) -> SyncWatch: ...
+    @property
+    def tensor_cores(self) -> IssueWatch: ...
+
+    # Calls and registers.
+    def entered(self, s: Strand, frame: Frame, arguments: tuple[Bound, ...]) -> None: ...
+    def returned(self, s: Strand, frame: Frame, results: tuple[int, ...]) -> None: ...
+    def written(self, s: Strand, results: tuple[int, ...]) -> None: ...
+
+    # Accesses: the memory as an array of words or bytes, and the places of the lanes in it.
+    def loaded(self, s: Strand, view: Array, places: Lanes, size: int, which: Which) -> None: ...
+    def updated(self, s: Strand, view: Array, places: Lanes, size: int, which: Which) -> None: ...
+    def store(self, lanes: Lanes, view: Array, places: Lanes, words: Array) -> None: ...
+    def rows(self, lanes: Lanes, places: Lanes, size: int, *, write: bool) -> None: ...
+    def touched(self, lanes: Lanes, held: Array, places: Lanes, size: int, write: bool) -> None: ...
+    def space(self, held: Array, lanes: Lanes) -> Space: ...
+
+    # Ends.
+    def cluster_arrive(self, lanes: Lanes) -> None: ...
+    def ended(self, lanes: Lanes) -> None: ...
+    def finish(self) -> None: ...
+
+
+class GridWatch(Protocol):
+    """Checks of a launch."""
+
+    # Of `Finding`, which an engine does not know.
+    @property
+    def findings(self) -> Iterable[Any]: ...
+    @property
+    def warnings(self) -> Iterable[Any]: ...
+
+    def bytes_of_block(self, shared_bytes: int) -> int:
+        """Bytes that the checks of a thread block take."""

@@ -1,4 +1,4 @@
-"""A wave: thread blocks that run together, their strands, and who may go on.
+"""Vector engine: a wave is thread blocks that run together; it picks which strands may go on.
 
 Of the strands that can run, the one goes first that is innermost in calls and lowest in the
 program: compilers lay code out so that the lanes of a warp meet again that way. A strand that goes
@@ -10,8 +10,8 @@ another order.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import InitVar, dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 
@@ -19,9 +19,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dtypes import Array
+from emulator.arith import Engine
+from emulator.machine.options import Order
+from emulator.machine.shared.launching import RunningLaunch
 from emulator.machine.shared.pending import Pending
+from emulator.machine.shared.place import Index
 from emulator.machine.shared.products import WARPGROUPS, Products
+from emulator.machine.shared.special import LaunchSizes
 from emulator.machine.shared.tensor_order import Pairs
+from emulator.machine.vector.schedule import Schedule
 from emulator.machine.vector.strand import (
     WARP,
     WARPGROUP,
@@ -32,12 +38,16 @@ from emulator.machine.vector.strand import (
     Strand,
     merged,
 )
+from emulator.machine.vector.watching import WaveWatch
+from emulator.memory.arena import Arena
 from emulator.memory.windows import RANK_BITS, WINDOW_BITS
+from emulator.targets import Target
+from emulator.warp.call import Undefined
 
 if TYPE_CHECKING:
     from emulator.memory.space import Space
     from emulator.memory.tensor_memory import TensorMemory
-    from emulator.ptx.program import Function, Statement
+    from emulator.ptx.program import Function, Program, Statement
 
 #: backward branches after which a strand lets others go first; fewer where it looks at memory that
 #: others may change
@@ -106,16 +116,75 @@ class ClusterBarriers(Protocol):
     def lanes_ended(self, lanes: Lanes) -> None: ...
 
 
+class WaveGrid(LaunchSizes, Protocol):
+    """The launch that waves are part of: `emulator.machine.vector.engine.Grid`."""
+
+    program: Program
+    function: Function
+    target: Target
+    #: the engine of matrix instructions, and what becomes of undefined results
+    arithmetic: Engine
+    undefined: Undefined
+    #: blocks of the grid, threads of a block, blocks of a cluster
+    size: Index
+    block: Index
+    cluster: Index
+    #: thread blocks of the grid, and threads of a block
+    total: int
+    threads: int
+    #: bytes of a row of shared memory, and those that may be accessed
+    shared_bytes: int
+    shared_limit: int
+    only_shared: bool
+    async_order: Order
+    seed: int | None
+    #: the order of a seed; None: ascending
+    schedule: Schedule | None
+    sends: bool
+    has_others: bool
+    #: statements; those after which `check_steps` is called; those in which all polled in vain
+    executed: int
+    look_at: int
+    polled: int
+    #: changes whenever something happens that another thread may wait for; how often that was no
+    #: more than a barrier
+    progress: int
+    meetings: int
+
+    @property
+    def launch(self) -> RunningLaunch: ...
+    @property
+    def arena(self) -> Arena: ...
+    @property
+    def changes(self) -> int: ...
+    @property
+    def blocks(self) -> Mapping[int, Block]: ...
+
+    def barriers_of(self, wave: Wave) -> tuple[BlockBarriers, ClusterBarriers]:
+        """Makes the barriers of the blocks and clusters of a wave."""
+
+    def watch_of(self, wave: Wave) -> WaveWatch | None:
+        """Makes the checks of a wave; None: off."""
+
+    def now(self) -> int: ...
+    def count(self, statements: int, lanes: int) -> None: ...
+    def cancel(self) -> tuple[int, int, int] | None: ...
+    def need_local(self, wave: Wave, size: int) -> None: ...
+    def check_steps(self, strand: Strand, block: Block) -> None: ...
+    def check_polls(self, strand: Strand, block: Block) -> None: ...
+    def placed(self, error: Exception, strand: Strand, statement: Statement) -> Exception: ...
+
+
 @dataclass(eq=False)
 class Wave:
     """Thread blocks that run together."""
 
     #: the launch that it is part of
-    grid: Any
+    grid: WaveGrid
     #: linear numbers of the blocks
     ctas: Lanes
     #: bytes of shared memory, a row for each block; None: zeros
-    shared: Array = None  # type: ignore[assignment]
+    memory: InitVar[Array | None] = None
     ready: list[Strand] = field(default_factory=list)
     waiting: list[Strand] = field(default_factory=list)
     #: undo journal of shared memory; None: no rollback
@@ -123,7 +192,7 @@ class Wave:
     #: registers of lanes that have ended; None: nobody looks at them
     left: list[Frame] | None = None
 
-    def __post_init__(self) -> None:
+    def __post_init__(self, memory: Array | None) -> None:
         grid = self.grid
         self.warps_per_cta = -(-grid.threads // WARP)
         self.lanes_per_cta: int = self.warps_per_cta * WARP
@@ -134,8 +203,9 @@ class Wave:
         self.version = 0
         #: bytes of a row of shared memory, and those that may be accessed
         self.shared_bytes, self.shared_limit = grid.shared_bytes, grid.shared_limit
-        if self.shared is None:
-            self.shared = np.zeros((len(self.ctas), grid.shared_bytes), np.uint8)
+        if memory is None:
+            memory = np.zeros((len(self.ctas), grid.shared_bytes), np.uint8)
+        self.shared = memory
         #: of each word of it, the history of an mbarrier there (`memory.mbarrier`)
         self.ledger = np.zeros(self.shared.size // 8, np.uint64)
         self.local = np.zeros((len(self.thread), 0), np.uint8)
@@ -156,17 +226,15 @@ class Wave:
         #: asynchronous operations under way
         self.pending = Pending(len(self.thread), grid.async_order, grid.seed)
         self.products = Products(grid.async_order, grid.seed)
-        #: barriers of blocks and of clusters, which the engine makes of the wave
-        self.barriers: BlockBarriers = None  # type: ignore[assignment]
-        self.clusters: ClusterBarriers = None  # type: ignore[assignment]
-        #: the checks; None: off
-        self.watch: Any = None
         #: tensor memory of the blocks that have used it, by their rows
         self.tensor: dict[int, TensorMemory] = {}
         #: warps of pairs of blocks that wait for each other
         self.pairs = Pairs()
         self.specials: dict[str, Array] = {}
         self._rows: Lanes | None = None
+        self.barriers, self.clusters = grid.barriers_of(self)
+        #: the checks; None: off
+        self.watch = grid.watch_of(self)
 
     @cached_property
     def warpgroup(self) -> Lanes:

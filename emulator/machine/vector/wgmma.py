@@ -1,119 +1,104 @@
-"""Statements of wgmma: products of warpgroups on shared memory, and the waits for them.
-
-What they compute is `emulator.warp`'s; all warpgroups of a strand go there as one batch. They take
-effect at their issue, or later, as `emulator.machine.shared.products` has it.
-"""
+"""Vector engine: wgmma of the warpgroups of a strand, as `machine.shared.wgmma` asks for it; all of
+them go to `emulator.warp` as one batch."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
 
 from dtypes import Array
 from emulator.isa.matrix import MatrixInstruction
-from emulator.machine.shared.products import ORDER, Due, OnProducts, PendingProduct, poison
+from emulator.machine.shared import wgmma
+from emulator.machine.shared.products import Indexes
 from emulator.machine.vector import kernels
 from emulator.machine.vector.compute import Step
 from emulator.machine.vector.fragments import Fetch, Registers, whole
 from emulator.machine.vector.lanes import together_in_groups, whole_or_split
 from emulator.machine.vector.strand import WARPGROUP, Lanes, Strand
+from emulator.machine.vector.watching import WaveWatch
 from emulator.machine.vector.wave import Wave
 from emulator.memory.space import Space
 from emulator.ptx.program import Function, Statement
 from emulator.warp import multiply
 from emulator.warp.call import Call
 
-# --- wgmma.mma_async ------------------------------------------------------------------------------
 
+class _Warpgroups:
+    """The warpgroups of a strand: `Warpgroups` of `machine.shared.wgmma`. They are known by the
+    numbers of their first lanes in the wave."""
 
-@dataclass(eq=False)
-class _Issued(PendingProduct):
-    """Products of warpgroups that came to a statement together."""
+    def __init__(self, s: Strand) -> None:
+        wave = s.wave
+        self.strand, self.wave, self.depth = s, wave, len(s.frames)
+        self.pending, self.products = wave.pending, wave.products
 
-    instruction: MatrixInstruction
-    #: A, where it lies in registers
-    a: Registers | None
-    result: Registers
-    #: the first lane of each warpgroup in the wave
-    first: Lanes
+    @cached_property
+    def numbers(self) -> list[int]:
+        return self.wave.warpgroups_in_grid(self.strand.lanes)
 
-    @property
-    def sources(self) -> int:
-        """A set of bits: the registers that it reads when it takes effect."""
-        return 0 if self.a is None else sum(1 << i for i in set(self.a.indexes) if i >= 0)
+    @cached_property
+    def home(self) -> Lanes:
+        return self.strand.lanes[::WARPGROUP]
+
+    def check(
+        self, ins: MatrixInstruction, operands: dict[str, Any], options: dict[str, Any]
+    ) -> None:
+        watch = self.wave.watch
+        for call in _calls(self.wave, self.home, ins, operands, options, watch):
+            multiply.check(call) if watch is None else multiply.run(call)
+
+    def multiply(
+        self,
+        ins: MatrixInstruction,
+        home: Lanes,
+        operands: dict[str, Any],
+        options: dict[str, Any],
+        *,
+        heard: bool = False,
+    ) -> Array:
+        watch = self.wave.watch if heard else None
+        return _sums(_calls(self.wave, home, ins, operands, options, watch))
+
+    def write(self, registers: Registers, words: Array) -> None:
+        registers.write(self.strand, words)
+
+    def fill(self, registers: Registers, word: int) -> None:
+        registers.fill(self.strand, np.array([word], np.uint32))
+
+    def some_of(self, home: Lanes, which: Indexes) -> Lanes:
+        return home[which]
+
+    def read_of(self, registers: Registers, home: Lanes, depth: int) -> Array:
+        return registers.read_lanes(self._caller(depth), home[:, None] + np.arange(WARPGROUP))
+
+    def write_of(self, registers: Registers, home: Lanes, depth: int, words: Array) -> None:
+        lanes = home[:, None] + np.arange(WARPGROUP)
+        registers.write_lanes(self._caller(depth), lanes, words)
+
+    def _caller(self, depth: int) -> Strand:
+        """The lanes in a call that they are in, maybe not in the innermost."""
+        s = self.strand
+        return s if len(s.frames) == depth else Strand(s.wave, s.lanes, s.frames[:depth], s.pc)
 
 
 def multiplication(statement: Statement, function: Function) -> Step:
+    """wgmma.mma_async."""
     ins = statement.instruction
     assert isinstance(ins, MatrixInstruction)
     fetch = Fetch(statement, function, WARPGROUP)
-    pattern = np.array([poison(ins)], np.uint32)
+    vectors = fetch.vectors.get("a"), fetch.result
     by_kernel = kernels.multiplication(ins, fetch)
 
     def step(s: Strand) -> None:
         together_in_groups(s, statement.pc)
         whole(s, WARPGROUP, ins)
-        if s.wave.pending.at_once and by_kernel(s):
-            return
-        operands, options = fetch(s)
-        wave, first = s.wave, s.lanes[::WARPGROUP]
-        if wave.pending.at_once:
-            fetch.result.write(s, _sums(_calls(wave, first, ins, operands, options, wave.watch)))
-            return
-        for call in _calls(wave, first, ins, operands, options, wave.watch):
-            multiply.check(call) if wave.watch is None else multiply.run(call)
-        a = fetch.vectors.get("a")
-        if a is not None:
-            del operands["a"]
-        wave.products.issue(
-            _Issued(
-                wave.warpgroups_in_grid(first),
-                len(s.frames),
-                fetch.result.indexes,
-                operands.pop("d"),
-                operands,
-                options,
-                ins,
-                a,
-                fetch.result,
-                first,
-            )
-        )
-        fetch.result.fill(s, pattern)
-        _by_chance(s)
+        if not (s.wave.pending.at_once and by_kernel(s)):
+            wgmma.multiplication(_Warpgroups(s), ins, vectors, *fetch(s))
 
     return step
-
-
-def _finish(s: Strand, due: Iterable[Due]) -> None:
-    """Computes what takes effect now; `s` has all lanes of its warpgroups that have not ended."""
-    for product, which in due:
-        caller = s
-        if len(s.frames) > product.depth:
-            caller = Strand(s.wave, s.lanes, s.frames[: product.depth], s.pc)
-        lanes = product.first[which, None] + np.arange(WARPGROUP)
-        operands = {name: _chosen(x, which) for name, x in product.operands.items()}
-        options = {name: _chosen(x, which) for name, x in product.options.items()}
-        operands["d"] = product.accumulator[which]
-        if product.a is not None:
-            operands["a"] = product.a.read_lanes(caller, lanes)
-        ins, wave = product.instruction, s.wave
-        sums = _sums(_calls(wave, lanes[:, 0], ins, operands, options))
-        last = wave.products.hand_on(Due(product, which), sums)
-        product.result.write_lanes(caller, lanes[last], sums[last])
-
-
-def _chosen(x: Any, which: Array) -> Any:
-    """An operand of some of the warpgroups; what all share stays."""
-    return x[which] if isinstance(x, np.ndarray) and x.ndim and len(x) > 1 else x
-
-
-def _by_chance(s: Strand) -> None:
-    _finish(s, s.wave.products.by_chance(s.wave.warpgroups_in_grid(s.lanes)))
 
 
 # --- shared memory --------------------------------------------------------------------------------
@@ -125,7 +110,7 @@ def _calls(
     ins: MatrixInstruction,
     operands: dict[str, Any],
     options: dict[str, Any],
-    watch: Any = None,
+    watch: WaveWatch | None = None,
 ) -> Iterator[Call]:
     """Several warpgroups, each on the shared memory of its block; `first` are their first lanes.
 
@@ -172,18 +157,16 @@ def _part(x: Any, part: slice, shape: tuple[int, int]) -> Any:
 
 
 def _in_order(
-    make: Callable[[Statement], OnProducts], statement: Statement, function: Function
+    make: Callable[[Statement], wgmma.OnProducts], statement: Statement, function: Function
 ) -> Step:
     """The step of warpgroups that commit their products, or wait for them."""
     act = make(statement)
 
     def step(s: Strand) -> None:
         together_in_groups(s, statement.pc)
-        if not s.wave.pending.at_once:
-            _finish(s, act(s.wave.products, s.wave.warpgroups_in_grid(s.lanes)))
-            _by_chance(s)
+        wgmma.in_order(_Warpgroups(s), act)
 
     return whole_or_split(statement, step)
 
 
-STEPS = {name: partial(_in_order, make) for name, make in ORDER.items()}
+STEPS = {name: partial(_in_order, make) for name, make in wgmma.ORDER.items()}

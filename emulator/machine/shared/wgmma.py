@@ -1,0 +1,152 @@
+"""All engines: wgmma, products of warpgroups on shared memory and the waits for them (PTX ISA
+9.7.15). They take effect at their issue, or later, as `products` has it.
+
+An engine brings the warpgroups that come to a statement together. It reads and writes their
+registers, and multiplies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable
+from typing import Any, Protocol, TypeVar
+
+import numpy as np
+
+from dtypes import Array
+from emulator.isa.matrix import MatrixInstruction
+from emulator.machine.shared.operands import constant
+from emulator.machine.shared.pending import Pending
+from emulator.machine.shared.products import (
+    Due,
+    Indexes,
+    PendingProduct,
+    Products,
+    R,
+    RegisterVector,
+    poison,
+)
+from emulator.ptx.program import Statement
+
+R_contra = TypeVar("R_contra", bound=RegisterVector, contravariant=True)
+
+
+class Warpgroups(Protocol[R_contra]):
+    """Whole warpgroups that execute a statement together."""
+
+    pending: Pending
+    products: Products
+    #: how many calls they are in, the kernel counted
+    depth: int
+
+    @property
+    def numbers(self) -> list[int]:
+        """Their numbers in the grid."""
+
+    @property
+    def home(self) -> Any:
+        """What later statements know them by."""
+
+    def check(
+        self, ins: MatrixInstruction, operands: dict[str, Any], options: dict[str, Any]
+    ) -> None:
+        """Raises what the product would, as far as its operands are read already."""
+
+    def multiply(
+        self,
+        ins: MatrixInstruction,
+        home: Any,
+        operands: dict[str, Any],
+        options: dict[str, Any],
+        *,
+        heard: bool = False,
+    ) -> Array:
+        """Sums ``(warpgroups, 128, registers)``; `heard`: checks are told what is read."""
+
+    def write(self, registers: R_contra, words: Array) -> None:
+        """Gives words to registers of all these warpgroups."""
+
+    def fill(self, registers: R_contra, word: int) -> None:
+        """The same word for all registers of all these warpgroups."""
+
+    def some_of(self, home: Any, which: Indexes) -> Any:
+        """Some of the warpgroups of a product, by their index."""
+
+    def read_of(self, registers: R_contra, home: Any, depth: int) -> Array:
+        """Registers of warpgroups in a call that they are in, maybe not in the innermost."""
+
+    def write_of(self, registers: R_contra, home: Any, depth: int, words: Array) -> None:
+        """Gives words to such registers."""
+
+
+def multiplication(
+    groups: Warpgroups[R],
+    ins: MatrixInstruction,
+    vectors: tuple[R | None, R],
+    operands: dict[str, Any],
+    options: dict[str, Any],
+) -> None:
+    """wgmma.mma_async; `vectors` are A, where it lies in registers, and the accumulator."""
+    a, result = vectors
+    if groups.pending.at_once:
+        sums = groups.multiply(ins, groups.home, operands, options, heard=True)
+        groups.write(result, sums)
+        return
+    groups.check(ins, operands, options)
+    if a is not None:
+        del operands["a"]
+    addend = operands.pop("d")
+    product = (groups.numbers, groups.depth, addend, operands, options, ins, a, result, groups.home)
+    groups.products.issue(PendingProduct(*product))
+    groups.fill(result, poison(ins))
+    _by_chance(groups)
+
+
+def _finish(groups: Warpgroups[R], due: Iterable[Due]) -> None:
+    """Computes what takes effect now, of the warpgroups that execute a statement."""
+    for product, which in due:
+        home, depth = groups.some_of(product.home, which), product.depth
+        operands = {name: _chosen(x, which) for name, x in product.operands.items()}
+        options = {name: _chosen(x, which) for name, x in product.options.items()}
+        operands["d"] = product.accumulator[which]
+        if product.a is not None:
+            operands["a"] = groups.read_of(product.a, home, depth)
+        sums = groups.multiply(product.instruction, home, operands, options)
+        last = np.flatnonzero(groups.products.hand_on(Due(product, which), sums))
+        if len(last):
+            groups.write_of(product.result, groups.some_of(home, last), depth, sums[last])
+
+
+def _chosen(x: Any, which: Indexes) -> Any:
+    """An operand of some of the warpgroups; what all share stays."""
+    return x[which] if isinstance(x, np.ndarray) and x.ndim and len(x) > 1 else x
+
+
+def _by_chance(groups: Warpgroups[R]) -> None:
+    _finish(groups, groups.products.by_chance(groups.numbers))
+
+
+# --- fence, commit, wait --------------------------------------------------------------------------
+
+#: a fence, commit or wait of warpgroups, by their numbers in the grid; returns the products that
+#: take effect
+OnProducts = Callable[[Products, Collection[int]], Iterable[Due]]
+
+
+def in_order(groups: Warpgroups[R], act: OnProducts) -> None:
+    """Warpgroups commit their products, or wait for them."""
+    if not groups.pending.at_once:
+        _finish(groups, act(groups.products, groups.numbers))
+        _by_chance(groups)
+
+
+def _wait(statement: Statement) -> OnProducts:
+    newest = constant(statement, "n")
+    return lambda products, warpgroups: products.covered(warpgroups, newest)
+
+
+ORDER: dict[str, Callable[[Statement], OnProducts]] = {
+    # Nothing to do: every reader sees earlier writes of registers.
+    "wgmma.fence": lambda statement: lambda products, warpgroups: (),
+    "wgmma.commit_group": lambda statement: Products.commit,
+    "wgmma.wait_group": _wait,
+}

@@ -1,0 +1,191 @@
+"""Vector engine: all lanes of a strand that execute a statement, as the statements of
+`machine.shared` ask for them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property, partial
+from typing import Any, cast
+
+import numpy as np
+
+from dtypes import Array
+from emulator.arith.scalar.atomic_series import Series
+from emulator.arith.scalar.rule import bind_arrays, bind_vector
+from emulator.arith.scalar.types import TYPES
+from emulator.isa.ordinary.instruction import OrdinaryInstruction
+from emulator.machine.shared.failure import Failure
+from emulator.machine.shared.issuing import LaneOperands, MakeAtOnce, Places, Words
+from emulator.machine.shared.pending import POISON
+from emulator.machine.vector import mbarriers, memory
+from emulator.machine.vector.atomics import Update, update
+from emulator.machine.vector.compute import Step, guarded
+from emulator.machine.vector.issuer import readers
+from emulator.machine.vector.memory import Positions, Who
+from emulator.machine.vector.operands import Write, selected, writer
+from emulator.machine.vector.strand import Strand
+from emulator.memory.arena import AccessError, Arena
+from emulator.memory.mbarrier import Change, init_words
+from emulator.memory.windows import RANK_BITS
+from emulator.ptx.program import Function, Statement
+
+
+class Executor:
+    """The lanes of a mask, or all of a strand, with words and writers of the operands that their
+    statement asks for: an `Executor` of `machine.shared.issuing`."""
+
+    def __init__(
+        self,
+        strand: Strand,
+        mask: Array | None,
+        words: Sequence[Array],
+        writes: Sequence[tuple[Write, np.dtype[Any]]],
+    ) -> None:
+        self.strand, self.mask, self.wave = strand, mask, strand.wave
+        self.words, self.writes = words, writes
+        self.pending, self.watch = self.wave.pending, self.wave.watch
+        self.cluster_size = self.wave.cluster_size
+
+    @property
+    def arena(self) -> Arena:
+        return self.wave.grid.arena
+
+    @cached_property
+    def positions(self) -> Positions:
+        """Where the lanes stand in their strand; None: they are all of it."""
+        return memory.positions_of(self.mask)
+
+    @cached_property
+    def lanes(self) -> Places:
+        return self.strand.lanes if self.positions is None else self.strand.lanes[self.positions]
+
+    @property
+    def ranks(self) -> Array:
+        return selected(memory.shared_rank(self.strand) >> RANK_BITS, self.mask)
+
+    def word(self, place: int) -> Array:
+        return self.words[place]
+
+    def write(self, place: int, words: Words) -> None:
+        write, dtype = self.writes[place]
+        words = np.ascontiguousarray(words, dtype)
+        if self.mask is not None and len(words) > 1:
+            whole = np.zeros(len(self.strand), dtype)
+            whole[self.positions] = words
+            words = whole
+        write(self.strand, words, self.mask)
+
+    def spread(self, words: Words, dtype: type[np.unsignedinteger]) -> Array:
+        return np.broadcast_to(np.asarray(words, dtype), self.lanes.shape)
+
+    # --- memory ---
+
+    def _which(self, which: Places) -> Places:
+        """Positions in the strand of some of the lanes."""
+        return which if self.positions is None else self.positions[which]
+
+    def load(self, space: str, addresses: Array, size: int, which: Places) -> Array:
+        words = memory.load(self.strand, space, addresses, size, self._which(which))
+        return np.ascontiguousarray(words).view(np.uint8).reshape(len(addresses), size)
+
+    def store(self, space: str, addresses: Array, raw: Array, which: Places, size: int) -> None:
+        words = np.ascontiguousarray(raw).view(f"u{min(raw.shape[1], 8)}")
+        words = words if raw.shape[1] > 8 else words[:, 0]
+        memory.store(self.strand, space, addresses, words, self._which(which), size)
+
+    def update(
+        self, addresses: Array, ins: OrdinaryInstruction, words: Words, which: Places
+    ) -> None:
+        series = Series(TYPES[ins.types[-1]], ins.modifiers["operation"])
+        operation = Update(bind_arrays(ins, space="global"), series, 1, False)
+        given = np.atleast_1d(words)
+        update(self.strand, "global", addresses, (given,), operation, self._which(which))
+
+    def copy(self, to: Words, source: Words, sizes: Words, size: int) -> None:
+        try:
+            self._copy(
+                self.spread(to, np.uint64),
+                self.spread(source, np.uint64),
+                np.broadcast_to(sizes, self.lanes.shape),
+                size,
+            )
+        except AccessError as error:
+            raise memory.at_positions(error, self.positions) from None
+
+    def _copy(self, to: Array, source: Array, sizes: Places, size: int) -> None:
+        lanes, wave = memory.who(self.strand, self.positions), self.wave
+        held, places = memory.bytes_at(lanes, "shared", to, size, alignment=size, write=True)
+        some = sizes > 0
+        from_, sources = _sources(lanes.part(some), source[some], size, sizes[some])
+        whole = bool((sizes == size).all())
+
+        def perform(which: Places) -> None:
+            index = np.full(len(sizes), -1, np.int64)
+            index[some] = sources
+            chosen = index[which]
+            if whole:
+                data = memory.gather(from_, chosen, size)
+            else:
+                columns = np.arange(size)
+                valid = columns < sizes[which][:, None]
+                data = np.zeros(valid.shape, np.uint8)
+                data[valid] = from_[(chosen[:, None] + columns)[valid]]
+            held[places[which][:, None] + np.arange(size)] = data
+            wave.grid.progress += 1
+
+        if not wave.pending.at_once:
+            held[places[:, None] + np.arange(size)] = POISON
+        wave.pending.copy(lanes.lanes, perform)
+
+    # --- mbarriers ---
+
+    def change_barriers(self, barriers: Words, by: Change) -> Array:
+        one = isinstance(barriers, int)
+        at = np.array([barriers]) if one else np.broadcast_to(barriers, self.lanes.shape)
+        return mbarriers.change(self.wave, at, by)
+
+    def put_barriers(self, barriers: Words, counts: Words) -> None:
+        wave = self.wave
+        mbarriers.words_of(wave)[barriers] = init_words(np.broadcast_to(counts, np.shape(barriers)))
+        wave.ledger[barriers] = 0
+        wave.grid.progress += 1
+
+
+def _sources(lanes: Who, at: Array, size: int, sizes: Places) -> tuple[Array, Places]:
+    """Global memory, and the places in it where copies read: all their bytes must be there."""
+    if not len(at):
+        return np.zeros(0, np.uint8), np.zeros(0, np.int64)
+    if (sizes == size).all():
+        return memory.bytes_at(lanes, "global", at, size, alignment=size)
+    arena = lanes.wave.grid.arena
+    for one in np.unique(sizes).tolist():
+        arena.bytes(at[sizes == one], one, False)
+    held, places = arena.bytes(at, 1, False)
+    return cast(Array, held), places
+
+
+def _at_once(make: MakeAtOnce, statement: Statement, function: Function) -> Step:
+    """The step of all lanes, from a statement that all engines share."""
+    operands = LaneOperands(statement, bind_vector)
+    run = make(operands)
+    reads = readers(operands, function)
+    writes = [
+        (writer(bound, type_, function), TYPES[type_].dtype) for bound, type_ in operands.results
+    ]
+
+    def under(s: Strand, mask: Array | None) -> None:
+        words = [selected(read(s, mask), mask) for read in reads]
+        try:
+            run(Executor(s, mask, words, writes))
+        except Failure as failure:
+            if failure.index is None or mask is None:
+                raise
+            index = int(np.flatnonzero(mask)[failure.index])
+            raise Failure(failure.kind, failure.reason, index) from None
+
+    return guarded(statement, under)
+
+
+def at_once(makes: Mapping[str, MakeAtOnce]) -> dict[str, Callable[[Statement, Function], Step]]:
+    """`_at_once` of a table of statements."""
+    return {name: partial(_at_once, make) for name, make in makes.items()}

@@ -1,0 +1,176 @@
+"""Statements whose text the engines share: what threads find, stated once more here.
+
+A comparison of the engines cannot notice a mistake in a text of both.
+"""
+
+import numpy as np
+import pytest
+
+from emulator import Module
+
+ENGINES = ["vector", "reference", "compiled"]
+HEAD = ".version 9.0\n.target sm_90a\n.address_size 64\n"
+KERNEL = """.visible .entry go(.param .u64 a, .param .u64 b) {{
+    .reg .pred %p<9>; .reg .b32 %r<40>; .reg .b64 %rd<20>;
+    {declared}
+    mov.u32 %r1, %ctaid.x; mov.u32 %r2, %ntid.x; mov.u32 %r3, %tid.x;
+    mad.lo.u32 %r0, %r1, %r2, %r3; ld.param.u64 %rd1, [a]; ld.param.u64 %rd2, [b];
+    mad.wide.u32 %rd2, %r0, {row}, %rd2;
+    {body}
+    ret;
+}}
+"""
+
+
+def launch(engine, body, shape, grid=1, block=32, declared="", given=None, **options):
+    """What the threads write, a row each of 32-bit words."""
+    out = np.zeros(shape, np.uint32)
+    text = HEAD + KERNEL.format(body=body, declared=declared, row=4 * shape[1])
+    given = np.arange(256, dtype=np.uint32) if given is None else given
+    Module(text)["go"].launch(grid, block, [given, out], engine=engine, **options)
+    return out
+
+
+# --- special registers ----------------------------------------------------------------------------
+
+GRID, BLOCK, CLUSTER = (4, 6, 2), (5, 3, 3), (2, 3, 1)
+
+
+def specials(block, thread):
+    """The registers of the thread at coordinates in the block at coordinates, by name."""
+    number = thread[0] + 5 * (thread[1] + 3 * thread[2])
+    lane, inside = number % 32, [i % n for i, n in zip(block, CLUSTER, strict=True)]
+    axes = {"tid": thread, "ntid": BLOCK, "ctaid": block, "nctaid": GRID, "cluster_nctaid": CLUSTER,
+            "cluster_ctaid": inside, "clusterid": [block[0] // 2, block[1] // 3, block[2]],
+            "nclusterid": (2, 2, 2)}  # fmt: skip
+    found = {
+        f"%{name}.{axis}": value
+        for name, values in axes.items()
+        for axis, value in zip("xyz", values, strict=True)
+    }
+    bits = [1 << i for i in range(32)]
+    return found | {
+        "%laneid": lane, "%warpid": number // 32, "%lanemask_eq": bits[lane],
+        "%lanemask_lt": sum(bits[:lane]), "%lanemask_le": sum(bits[: lane + 1]),
+        "%lanemask_gt": sum(bits[lane + 1 :]), "%lanemask_ge": sum(bits[lane:]),
+        "%cluster_ctarank": inside[0] + 2 * inside[1], "%cluster_nctarank": 6,
+        "%smid": (block[0] + 4 * (block[1] + 6 * block[2])) % 132, "%nsmid": 132, "%tid.w": 0,
+        "%nwarpid": 64, "%gridid": 0, "%dynamic_smem_size": 64, "%total_smem_size": 128,
+        "%reserved_smem_offset_end": 1024, "%aggr_smem_size": 1152,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_special_registers(engine):
+    names = list(specials((0, 0, 0), (0, 0, 0)))
+    body = (
+        """mov.u32 %r4, %nctaid.x; mov.u32 %r5, %ctaid.y; mov.u32 %r6, %ctaid.z;
+    mov.u32 %r7, %nctaid.y; mad.lo.u32 %r5, %r6, %r7, %r5; mad.lo.u32 %r4, %r5, %r4, %r1;
+    mov.u32 %r5, %tid.y; mov.u32 %r6, %tid.z; mad.lo.u32 %r5, %r6, 3, %r5;
+    mad.lo.u32 %r5, %r5, 5, %r3; mad.lo.u32 %r4, %r4, 45, %r5; ld.param.u64 %rd2, [b];
+    mad.wide.u32 %rd2, %r4, """
+        + f"{4 * len(names)}, %rd2;"
+    )
+    for i, name in enumerate(names):
+        body += f"mov.u32 %r8, {name}; st.global.u32 [%rd2+{4 * i}], %r8;\n"
+    out = launch(
+        engine, body, (48 * 45, len(names)), GRID, BLOCK, cluster=CLUSTER, dynamic_shared=64
+    )
+    indexes = [list(np.ndindex(sizes[::-1])) for sizes in (GRID, BLOCK)]
+    wanted = [
+        list(specials(block[::-1], thread[::-1]).values())
+        for block in indexes[0] for thread in indexes[1]
+    ]  # fmt: skip
+    assert out.tolist() == wanted
+
+
+# --- addresses ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_addresses_and_their_spaces(engine):
+    """Addresses of each space made generic and back, and what each leads into."""
+    declared = ".shared .align 8 .b8 room[64]; .local .align 8 .b8 mine[64];"
+    body = """mov.u64 %rd3, room; cvta.shared.u64 %rd4, %rd3; mov.u64 %rd5, mine;
+    cvta.local.u64 %rd6, %rd5; cvta.global.u64 %rd7, %rd1; mov.u64 %rd8, known;
+    cvta.const.u64 %rd8, %rd8; cvta.to.shared.u64 %rd9, %rd4; cvta.to.local.u64 %rd10, %rd6;
+    setp.eq.u64 %p1, %rd9, %rd3; selp.u32 %r8, 1, 0, %p1; st.global.u32 [%rd2], %r8;
+    setp.eq.u64 %p1, %rd10, %rd5; selp.u32 %r8, 1, 0, %p1; st.global.u32 [%rd2+4], %r8;
+    setp.eq.u64 %p1, %rd7, %rd1; selp.u32 %r8, 1, 0, %p1; st.global.u32 [%rd2+8], %r8;\n"""
+    spaces = ("shared", "local", "global", "const", "shared::cta", "shared::cluster")
+    for i, address in enumerate(("%rd4", "%rd6", "%rd7", "%rd8")):
+        for j, space in enumerate(spaces):
+            body += f"""isspacep.{space} %p1, {address}; selp.u32 %r8, 1, 0, %p1;
+            st.global.u32 [%rd2+{12 + 4 * (len(spaces) * i + j)}], %r8;\n"""
+    # Constants have addresses of global memory.
+    wanted = [[1, 0, 0, 0, 1, 1], [0, 1, 0, 0, 0, 0], [0, 0, 1, 0, 0, 0], [0, 0, 1, 1, 0, 0]]
+    text = HEAD + ".const .align 8 .b32 known[4] = {1, 2, 3, 4};\n"
+    out = np.zeros((64, 27), np.uint32)
+    text += KERNEL.format(body=body, declared=declared, row=4 * 27)
+    Module(text)["go"].launch(2, 32, [np.zeros(4, np.uint32), out], engine=engine)
+    assert (out == [1, 1, 1, *(word for row in wanted for word in row)]).all()
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("guard", ["", "@%p2 "])
+def test_ranks_of_a_cluster(engine, guard):
+    """mapa leads to the block of a rank, and getctarank and isspacep tell which."""
+    body = f"""setp.lt.u32 %p2, %r3, 20; mov.u32 %r4, room; mad.lo.u32 %r4, %r3, 4, %r4;
+    st.shared.u32 [%r4], %r0; and.b32 %r5, %r3, 3; mov.u32 %r6, %r4; cvt.u64.u32 %rd3, %r4;
+    cvta.shared.u64 %rd3, %rd3; mov.u64 %rd4, %rd3; barrier.cluster.arrive; barrier.cluster.wait;
+    {guard}mapa.shared::cluster.u32 %r6, %r4, %r5; {guard}mapa.u64 %rd4, %rd3, %r5;
+    ld.shared::cluster.u32 %r7, [%r6]; ld.u32 %r8, [%rd4];
+    getctarank.shared::cluster.u32 %r9, %r6; getctarank.u64 %r10, %rd4;
+    isspacep.shared::cta %p1, %rd4; selp.u32 %r11, 1, 0, %p1;
+    st.global.v4.u32 [%rd2], {{%r7, %r8, %r9, %r10}}; st.global.u32 [%rd2+16], %r11;
+    barrier.cluster.arrive; barrier.cluster.wait;"""
+    declared = ".shared .align 8 .b8 room[128];"
+    out = launch(engine, body, (8 * 32, 8), 8, 32, declared, cluster=4)
+    for number, (one, two, rank, same, own) in enumerate(out[:, :5].tolist()):
+        block, lane = divmod(number, 32)
+        mapped = lane & 3 if lane < 20 or not guard else 0
+        # Without a guard the word was not mapped: an address of the block's own shared memory.
+        there = block // 4 * 4 + mapped if lane < 20 or not guard else block
+        assert (one, two) == (there * 32 + lane,) * 2
+        assert (rank, same) == (there % 4,) * 2
+        assert own == (there == block)
+
+
+# --- cp.async -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("order", ["early", "late"])
+@pytest.mark.parametrize("last", ["16", "16, %r5", "16, %p1"])
+def test_copies_of_a_part(engine, order, last):
+    """Thread i copies 16 bytes, i % 17 of them, or none where i is odd; zeros stand behind."""
+    body = f"""and.b32 %r4, %r3, 1; setp.ne.u32 %p1, %r4, 0; rem.u32 %r5, %r3, 17;
+    mov.u32 %r6, room; mad.lo.u32 %r6, %r3, 16, %r6; mad.wide.u32 %rd3, %r3, 16, %rd1;
+    cp.async.ca.shared.global [%r6], [%rd3], {last}; cp.async.commit_group; cp.async.wait_group 0;
+    ld.shared.v4.u32 {{%r7, %r8, %r9, %r10}}, [%r6];
+    st.global.v4.u32 [%rd2], {{%r7, %r8, %r9, %r10}};"""
+    given = np.random.default_rng(1).integers(0, 256, (64, 16), np.uint8)
+    out = launch(engine, body, (64, 4), 1, 64, ".shared .align 16 .b8 room[1024];", given,
+                 async_order=order)  # fmt: skip
+    wanted = given.copy()
+    for i, row in enumerate(wanted):
+        row[{"16": 16, "16, %r5": i % 17, "16, %p1": 0 if i % 2 else 16}[last] :] = 0
+    assert (out.view(np.uint8) == wanted).all()
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize(("noinc", "expected"), [("", 1), (".noinc", 33)])
+def test_arrivals_behind_copies(engine, noinc, expected):
+    """Without .noinc the arrival of a copy was not counted before."""
+    body = f"""mov.u32 %r4, bar; setp.ne.u32 %p1, %r3, 0;
+    @!%p1 mbarrier.init.shared.b64 [bar], {expected}; bar.sync 0;
+    cp.async.mbarrier.arrive{noinc}.shared.b64 [bar]; bar.sync 0;
+    mbarrier.test_wait.parity.shared.b64 %p2, [bar], 0; selp.u32 %r5, 1, 0, %p2;
+    bar.sync 0; mov.b64 %rd3, 0; @!%p1 mbarrier.arrive.shared.b64 %rd3, [bar];
+    mbarrier.pending_count.b64 %r6, %rd3; bar.sync 0;
+    mbarrier.test_wait.parity.shared.b64 %p2, [bar], 0; selp.u32 %r7, 1, 0, %p2;
+    st.global.v4.u32 [%rd2], {{%r5, %r6, %r7, %r0}};"""
+    out = launch(engine, body, (32, 4), declared=".shared .align 8 .b64 bar;")
+    assert out[:, 0].tolist() == [0] * 32
+    assert out[0, 1] == 1
+    assert out[:, 2].tolist() == [1] * 32
