@@ -19,11 +19,11 @@ ACTIVE = 40
 
 def forms():
     """Every multimem instruction that runs, with its target."""
-    names = {row.name for row in atomics.ROWS if row.name.startswith("multimem")}
+    rows = {row for row in atomics.ROWS if row.name.startswith("multimem")}
     return [
         x
         for x in expand()
-        if str(x).startswith(tuple(names)) and not x.form.unmodelled
+        if x.form in rows and not x.form.unmodelled
         # Orders and scopes change nothing of the values; one spelling of each is enough.
         and not x.modifiers.get("scope") and not x.modifiers.get("space")
         and ".weak" not in str(x)
@@ -179,6 +179,37 @@ def test_lanes_may_use_several_groups(engine):
     assert (out == np.where(odd, 11, 100)).all()
     assert (ones[1] == np.where(odd, np.arange(32), 10)).all()
     assert (twos[0] == np.where(odd, 100, np.arange(32))).all()
+
+
+BULK = """
+    .visible .entry k(.param .u64 group) {
+    .shared .align 16 .b32 tile[16]; .reg .b64 %a; .reg .b32 %t, %p, %w;
+    .reg .b16 %m; .reg .pred %q;
+    ld.param.u64 %a, [group]; mov.u32 %t, %tid.x; mov.u32 %p, tile; mad.lo.u32 %w, %t, 4, %p;
+    st.shared.u32 [%w], %t; fence.proxy.async.shared::cta; bar.sync 0;
+    setp.ne.u32 %q, %t, 0; @%q ret; mov.u16 %m, 0x000f;
+    multimem.cp.async.bulk.global.shared::cta.bulk_group [%a], [tile], 64;
+    multimem.cp.async.bulk.global.shared::cta.bulk_group.cp_mask [%a+64], [tile], 64, %m;
+    multimem.cp.reduce.async.bulk.global.shared::cta.bulk_group.add.u32 [%a+128], [tile], 64;
+    cp.async.bulk.commit_group; cp.async.bulk.wait_group 0; ret; }"""
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("options", [{}, {"async_order": "late"}, {"check": True}], ids=str)
+def test_bulk_copies_and_reductions(engine, options):
+    if "check" in options and engine != "vector":
+        pytest.skip("one engine has the checks")
+    text = HEAD.format(target="sm_100").replace("9.0", "9.1") + BULK
+    held, memory = [np.full(48, i, "u4") for i in (100, 200)], Memory()
+    group = memory.multicast(held)
+    report = Module(text)["k"].launch(1, 16, [group], memory=memory, engine=engine, **options)
+    tile = np.arange(16)
+    for i, device in zip((100, 200), held, strict=True):
+        masked = np.where(tile % 4 == 0, tile, i)
+        assert (device == np.concatenate([tile, masked, tile + i])).all()
+    assert not report.findings
+    with pytest.raises(KernelError, match=r"address space: .* is no multimem address"):
+        Module(text)["k"].launch(1, 16, [np.zeros(48, "u4")], engine=engine)
 
 
 # --- what is wrong --------------------------------------------------------------------------------

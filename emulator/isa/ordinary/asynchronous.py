@@ -82,6 +82,14 @@ _BULK = (
         _90,
         "8.0",
     ),
+    Row(
+        "multimem.cp.async.bulk!.to=global.from=shared::cta.bulk_group{.cp_mask}",
+        f"[dst:to], [src:from], {_SIZE}, byte_mask:u16@cp_mask",
+        "",
+        _90,
+        "9.1",
+        needs=(Needs("cp_mask", _100),),
+    ),
     Row("cp.async.bulk.commit_group!", "", "", _90, "8.0"),
     Row("cp.async.bulk.wait_group!{.read}", "n=0..2147483647", "", _90, "8.0"),
 )
@@ -117,6 +125,16 @@ _REDUCTIONS = (
             "atomic.update",
             _90,
             "8.0",
+        )
+        for operation, types in _REDUCED_GLOBAL
+    ),
+    *(
+        Row(
+            f"multimem.cp.reduce.async.bulk!.to=global.from=shared::cta.bulk_group.{operation}.type={types}",
+            f"[dst:to], [src:from], {_SIZE}",
+            "atomic.update",
+            _90,
+            "9.1",
         )
         for operation, types in _REDUCED_GLOBAL
     ),

@@ -111,6 +111,9 @@ class Issuer:
             place[:] = bytes([POISON]) * size
         self.pending.copy(self.lanes, perform)
 
+    def of_devices(self, address: int, size: int) -> list[int]:
+        return memory.of_devices(self.thread, address, size)
+
     def change(self, barrier: int, by: Change) -> None:
         change(self.thread, barrier, by)
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 
@@ -33,9 +34,11 @@ def _whole(size: int, kind: str, unit: int, verb: str) -> int:
     return size
 
 
-def copy(operands: Operands) -> Run:
-    """cp.async.bulk between global memory, shared memory, and that of the cluster."""
-    issue, count = Issue(operands), operands.word("size", "u32")
+def copy(operands: Operands, *, to_devices: bool = False) -> Run:
+    """cp.async.bulk between global memory, shared memory, and that of the cluster; `to_devices`:
+    multimem.cp.async.bulk."""
+    issue = Issue(operands, to_devices=to_devices)
+    count = operands.word("size", "u32")
     byte_mask = operands.word("byte_mask", "u16") if "byte_mask" in operands else None
 
     def run(who: Issuer) -> None:
@@ -60,9 +63,11 @@ def _movement(source: Span, target: Span, chosen: Array | None) -> Callable[[], 
     return lambda: np.copyto(target.bytes, source.bytes, where=where)
 
 
-def reduce(operands: Operands) -> Run:
-    """cp.reduce.async.bulk: combines memory with what lies in shared memory, element by element."""
-    issue, count = Issue(operands), operands.word("size", "u32")
+def reduce(operands: Operands, *, to_devices: bool = False) -> Run:
+    """cp.reduce.async.bulk: combines memory with what lies in shared memory, element by element;
+    `to_devices`: multimem.cp.reduce.async.bulk."""
+    issue = Issue(operands, to_devices=to_devices)
+    count = operands.word("size", "u32")
     combine = operands.rule(space="global" if issue.to == "global" else "shared", bulk="bulk")
     dtype = TYPES[operands.ins.types[-1]].dtype
 
@@ -133,6 +138,8 @@ def clear(operands: Operands) -> Run:
 EACH: dict[str, Make] = {
     "cp.async.bulk": copy,
     "cp.reduce.async.bulk": reduce,
+    "multimem.cp.async.bulk": partial(copy, to_devices=True),
+    "multimem.cp.reduce.async.bulk": partial(reduce, to_devices=True),
     "st.async": store_and_signal,
     "st.bulk": clear,
     "red.async": store_and_signal,

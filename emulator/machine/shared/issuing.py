@@ -121,6 +121,10 @@ class Issuer(Protocol):
     ) -> Span:
         """Finds the memory of an access; raises AccessError where the access is illegal."""
 
+    def of_devices(self, address: int, size: int) -> list[int]:
+        """The addresses in the memory of each device that a multimem address stands for; raises
+        AccessError for an address that is none."""
+
     def change(self, barrier: int, change: Change) -> None:
         """Changes an mbarrier, and lets those go on that wait for it."""
 
@@ -326,9 +330,13 @@ MakeAtOnce = Callable[[LaneOperands], RunAtOnce]
 
 
 class Issue:
-    """Operands of every bulk copy: its spaces, its targets, and the mbarrier that it signals."""
+    """Operands of every bulk copy: its spaces, its targets, and the mbarrier that it signals.
 
-    def __init__(self, operands: Operands) -> None:
+    `to_devices`: the target is a multimem address.
+    """
+
+    def __init__(self, operands: Operands, *, to_devices: bool = False) -> None:
+        self._to_devices = to_devices
         to, source = operands.modifier("to"), operands.modifier("from")
         self.to, self._from = SPACES.get(to, to), SPACES.get(source, source)
         self._target = operands.address("dst") if "dst" in operands else None
@@ -347,6 +355,10 @@ class Issue:
         assert self._target is not None
         address = self._target(who)
         barrier = None if self._barrier is None else self._barrier(who)
+        if self._to_devices:
+            for place in who.of_devices(address, size):
+                yield who.find(self.to, place, size, alignment, write=True), barrier
+            return
         if self._mask is None:
             yield who.find(self.to, address, size, alignment, write=True), barrier
             return

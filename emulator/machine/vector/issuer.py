@@ -58,6 +58,10 @@ class Issuer:
         held, start = memory.bytes_at(who, space, given, size, alignment=alignment, write=write)
         return Span(lambda: held, int(start[0]), size)
 
+    def of_devices(self, address: int, size: int) -> list[int]:
+        (found,) = self.wave.grid.arena.of_devices(np.array([address], np.uint64), size)
+        return [int(places[0]) for places in found.addresses]
+
     def change(self, barrier: int, by: Change) -> None:
         change(self.wave, np.array([barrier]), by)
 
