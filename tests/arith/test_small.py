@@ -4,6 +4,8 @@ The operands aim at what float arithmetic can get wrong (see `edges`), and what 
 with is `vector.dot`, which test_engines compares with the reference.
 """
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from bits import assert_same_codes
@@ -12,10 +14,10 @@ from edges import ORDINARY, REGIMES, chain, matrices
 from recipe_cases import CASES
 
 from dtypes import FORMATS, code_type
-from emulator.arith import matmul
+from emulator.arith import matmul, vector
 from emulator.arith.fast import factors, small
 from emulator.arith.fast.small import plan
-from emulator.arith.recipes import arithmetic_for_row, find_recipe
+from emulator.arith.recipes import Arithmetic, arithmetic_for_row, find_recipe
 
 pytestmark = pytest.mark.sampled(3)
 
@@ -128,3 +130,22 @@ def test_matmul_takes_small_matrices_there(monkeypatch):
         a, b = np.zeros((rows, 16), "u2"), np.zeros((8, 16), "u2")
         matmul(HOPPER.arithmetic, a, b, np.zeros((rows, 8), "u4"), engine="vector")
     assert taken == [(16, 16)]
+
+
+@pytest.mark.parametrize(("name", "result"), [("bf16", "f32"), ("tf32", "f32"), ("bf16", "f16")])
+def test_products_beyond_all_weights_are_not_computed(name, result):
+    """Weights overflow long before float64 products do, and say nothing of the largest of them."""
+    k, fmt = 16, FORMATS[name]
+    (step,) = HOPPER.arithmetic.steps
+    step = replace(step, result=result, rounding="rz" if result == "f32" else "rn")
+    arithmetic = Arithmetic(fmt, fmt, FORMATS[result], FORMATS[result], (step,))
+    made = plan(arithmetic, k)
+    for exponent in (60, 103, 110, 127):
+        code = exponent + fmt.bias << fmt.mantissa_bits + fmt.ignored_bits
+        a = np.zeros((1, 2, k), code_type(fmt.bits))
+        a[:, :, 0] = code
+        c = np.zeros((1, 2, 2), code_type(FORMATS[result].bits))
+        d = small.matmul(made, fmt, a[0], fmt, a[0], accumulators(Case("", arithmetic, k, 0), c[0]))
+        want = vector.dot(arithmetic, a[:, :, None], a[:, None], c)
+        assert d is None or np.array_equal(d.view(c.dtype), want[0])
+        assert np.array_equal(matmul(arithmetic, a, a, c, engine="vector"), want)

@@ -65,7 +65,7 @@ class SmallPlan(NamedTuple):
     mask: np.unsignedinteger[Any]
     #: least power that the alignment uses
     floor: float
-    #: the largest power below which a result may be too small for a normal number
+    #: the largest power below which a result may be too small for a normal number of f32
     low: float
 
 
@@ -102,11 +102,11 @@ def _planned(
     result = FORMATS[step.result]
     digit = order.shape[1].bit_length()
     floor = _NOWHERE if step.floor is None else 2.0**step.floor
-    low = 2.0 ** (result.emin + step.fraction_bits)
+    low = 0.0 if step.result == "f16" else 2.0 ** (result.emin + step.fraction_bits)
     bits, mantissa, bias = 64, _MANTISSA, _BIAS
     if in_float32:
         bits, mantissa, bias = 32, 23, 127
-        floor, low = max(floor, _SMALL), max(low, 2 * _SMALL)
+        floor, low = max(floor, _SMALL), low and max(low, 2 * _SMALL)
     word = np.dtype(f"u{bits // 8}").type
     cut = mantissa + 1 - (step.precision or result.precision)
     return SmallPlan(
@@ -289,15 +289,16 @@ def _sum(plan: SmallPlan, values: Array, top: Array, x: Array) -> Array | None:
     # From +0 on, so that −0 never is the sum.
     total = np.add.reduce(values, 0, initial=0.0)
     total /= scale
+    # Of a subnormal, accumulator or result, the exponent is another than here; where the largest
+    # is a NaN, the sum says nothing.
+    if not np.minimum.reduce(top, None) >= plan.low and (
+        (np.isnan(top) | (top < plan.low) & ((x != 0) | (total != 0))).any()
+    ):
+        return None
     if plan.half:
         codes = total.astype(np.float16).view(np.uint16)
         codes *= codes != _MINUS_ZERO  # what is rounded to a zero is +0, too
         return codes.view(np.float16)
-    # Of a subnormal, accumulator or result, the exponent is another than here.
-    if np.minimum.reduce(top, None) < plan.low and (
-        ((top < plan.low) & ((x != 0) | (total != 0))).any()
-    ):
-        return None
     return (total.view(word) & plan.mask).view(own.dtype).astype(np.float32, copy=False)
 
 
