@@ -19,6 +19,7 @@ from emulator.arith.scalar import exact, floating, fused
 from emulator.arith.scalar.arrays import ARRAYS
 from emulator.arith.scalar.comparison import hold, holds
 from emulator.arith.scalar.conversion import floats
+from emulator.arith.scalar.rounded import Rounded
 from emulator.arith.scalar.rule import rule
 from emulator.arith.scalar.types import TYPES, ScalarType
 from emulator.arith.scalar.words import Word, Words
@@ -38,7 +39,9 @@ def _mul(a: int, b: int, ftz: bool = False) -> int:
 
 
 def _muls(w: Words, a: Word, b: Any, ftz: bool = False) -> Word:
-    return floating.mul.text(w, _F32, a, np.uint32(b) if isinstance(b, int) else b, ftz=ftz)
+    return floating.mul.text(
+        w, _F32, a, np.uint32(b) if isinstance(b, int) else b, how=Rounded(ftz=ftz)
+    )
 
 
 def _unit(w: Words, name: str, a: Word) -> Word:
@@ -146,7 +149,7 @@ def _(w: Words, t: ScalarType, a: Word, *, ftz: bool = False) -> Word:
 
 
 def _turns(w: Words, t: ScalarType, a: Word) -> Word:
-    return floating.mul.text(w, t, a, np.uint32(_TURN), rounding="rz")
+    return floating.mul.text(w, t, a, np.uint32(_TURN), how=Rounded("rz"))
 
 
 @rule
@@ -279,7 +282,7 @@ def _results(t: ScalarType, unit: str) -> NDArray[np.uint32]:
         if t.name == "bf16":
             narrow = out >> 16
         else:
-            narrow = floats.text(ARRAYS, t, _F32, out, rounding="rz")
+            narrow = floats.text(ARRAYS, t, _F32, out, how=Rounded("rz"))
             narrow = np.where(out.view(np.float32) >= 2.0**16, t.format.infinity, narrow)
     nan = out & _MAGNITUDE > special.INFINITY
     return np.where(nan, t.format.nan or 0, narrow).astype(np.uint32)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable
 from functools import reduce
-from typing import Any
+from typing import Any, NamedTuple
 
 from dtypes import Number, NumberClass
 from emulator.arith.scalar import exact, rounded
@@ -35,6 +35,17 @@ _COMBINATIONS: dict[str, Callable[[Any, Any], Any]] = {
     "or": lambda result, c: result | c,
     "xor": lambda result, c: result ^ c,
 }
+
+
+class Test(NamedTuple):
+    """The modifiers of comparisons: of a with b, and of the result with c."""
+
+    compare: str = ""
+    combine: str = ""
+    ftz: bool = False
+
+
+TEST = Test()
 
 
 def holds(t: ScalarType, a: int, b: int, compare: str, ftz: bool) -> int:
@@ -78,68 +89,41 @@ def _ordered(x: Word, y: Word, compare: str) -> Word:
 
 
 @packed_rule
-def setp(
-    t: ScalarType,
-    a: int,
-    b: int,
-    c: int = 1,
-    *,
-    compare: str = "",
-    combine: str = "",
-    ftz: bool = False,
-) -> tuple[int, int]:
+def setp(t: ScalarType, a: int, b: int, c: int = 1, *, how: Test = TEST) -> tuple[int, int]:
     """9.7.6.2: whether a and b compare so, combined with c, and whether they do not.
 
     Of a packed type the results are those of its lower and its upper elements (measured).
     """
-    combination = _COMBINATIONS[combine]
+    combination = _COMBINATIONS[how.combine]
     e = t.element
     if t.count > 1:
         low, high = (
-            holds(e, a >> shift & e.mask, b >> shift & e.mask, compare, ftz)
+            holds(e, a >> shift & e.mask, b >> shift & e.mask, how.compare, how.ftz)
             for shift in (0, e.bits)
         )
         return combination(low, c), combination(high, c)
-    result = holds(e, a, b, compare, ftz)
+    result = holds(e, a, b, how.compare, how.ftz)
     return combination(result, c), combination(1 - result, c)
 
 
 @setp.words
 def _(
-    w: Words,
-    t: ScalarType,
-    a: Word,
-    b: Word,
-    c: Any = 1,
-    *,
-    compare: str = "",
-    combine: str = "",
-    ftz: bool = False,
+    w: Words, t: ScalarType, a: Word, b: Word, c: Any = 1, *, how: Test = TEST
 ) -> tuple[Word, Word]:
-    combination = _COMBINATIONS[combine]
+    combination = _COMBINATIONS[how.combine]
     if t.count == 1:
-        result = hold(w, t, a, b, compare, ftz)
+        result = hold(w, t, a, b, how.compare, how.ftz)
         return combination(result, c), combination(~result, c)
     e = t.element
     low, high = (
-        hold(w, e, (a >> shift).astype(e.dtype), (b >> shift).astype(e.dtype), compare, ftz)
+        hold(w, e, (a >> shift).astype(e.dtype), (b >> shift).astype(e.dtype), how.compare, how.ftz)
         for shift in (0, e.bits)
     )
     return combination(low, c), combination(high, c)
 
 
 @packed_rule
-def set_(
-    d: ScalarType,
-    t: ScalarType,
-    a: int,
-    b: int,
-    c: int = 1,
-    *,
-    compare: str = "",
-    combine: str = "",
-    ftz: bool = False,
-) -> int:
+def set_(d: ScalarType, t: ScalarType, a: int, b: int, c: int = 1, *, how: Test = TEST) -> int:
     """9.7.6.1: all ones, or 1.0 of a floating-point destination, where a and b compare so.
 
     Of packed elements every one is compared; an integer destination has 16 bits for each.
@@ -148,30 +132,21 @@ def set_(
     true = d.format.bias << d.format.mantissa_bits if d.is_float else (1 << width) - 1
     for i in range(t.count):
         x, y = a >> i * e.bits & e.mask, b >> i * e.bits & e.mask
-        if _COMBINATIONS[combine](holds(e, x, y, compare, ftz), c):
+        if _COMBINATIONS[how.combine](holds(e, x, y, how.compare, how.ftz), c):
             out |= true << i * width
     return out
 
 
 @set_.words
 def _(
-    w: Words,
-    d: ScalarType,
-    t: ScalarType,
-    a: Word,
-    b: Word,
-    c: Any = True,
-    *,
-    compare: str = "",
-    combine: str = "",
-    ftz: bool = False,
+    w: Words, d: ScalarType, t: ScalarType, a: Word, b: Word, c: Any = True, *, how: Test = TEST
 ) -> Word:
     e, width = t.element, d.size // t.count
     true = d.format.bias << d.format.mantissa_bits if d.is_float else (1 << width) - 1
     parts = []
     for i in range(t.count):
         x, y = ((word >> i * e.bits).astype(e.dtype) if t.count > 1 else word for word in (a, b))
-        result = _COMBINATIONS[combine](hold(w, e, x, y, compare, ftz), c)
+        result = _COMBINATIONS[how.combine](hold(w, e, x, y, how.compare, how.ftz), c)
         parts.append(w.select(result, d.dtype.type(true), d.dtype.type(0)))
     return joined(parts, width)
 
@@ -289,80 +264,47 @@ def _with_sign(t: ScalarType, a: int, ftz: bool, sign: Callable[[int], int]) -> 
 # --- min, max -------------------------------------------------------------------------------------
 
 
+class Extreme(NamedTuple):
+    """The modifiers of min and max."""
+
+    ftz: bool = False
+    nan: bool = False
+    xorsign: bool = False
+    abs: bool = False
+
+
+EXTREME = Extreme()
+
+
 @rule
-def minimum(
-    t: ScalarType,
-    a: int,
-    b: int,
-    c: int | None = None,
-    *,
-    ftz: bool = False,
-    nan: bool = False,
-    xorsign: bool = False,
-    abs: bool = False,
-) -> int:
+def minimum(t: ScalarType, a: int, b: int, c: int | None = None, *, how: Extreme = EXTREME) -> int:
     """9.7.3.11, min of two or three. A number wins against a NaN, unless .NaN is given; -0 is less
     than +0. .xorsign.abs compares magnitudes and gives the result the signs' exclusive or."""
-    return _extreme(t, (a, b) if c is None else (a, b, c), -1, ftz, nan, xorsign, abs)
+    return _extreme(t, (a, b) if c is None else (a, b, c), -1, how)
 
 
 @minimum.words
 def _(
-    w: Words,
-    t: ScalarType,
-    a: Word,
-    b: Word,
-    c: Word | None = None,
-    *,
-    ftz: bool = False,
-    nan: bool = False,
-    xorsign: bool = False,
-    abs: bool = False,
+    w: Words, t: ScalarType, a: Word, b: Word, c: Word | None = None, *, how: Extreme = EXTREME
 ) -> Word:
-    return extremes(w, t, (a, b) if c is None else (a, b, c), False, ftz, nan, xorsign, abs)
+    return extremes(w, t, (a, b) if c is None else (a, b, c), False, how)
 
 
 @rule
-def maximum(
-    t: ScalarType,
-    a: int,
-    b: int,
-    c: int | None = None,
-    *,
-    ftz: bool = False,
-    nan: bool = False,
-    xorsign: bool = False,
-    abs: bool = False,
-) -> int:
+def maximum(t: ScalarType, a: int, b: int, c: int | None = None, *, how: Extreme = EXTREME) -> int:
     """9.7.3.12, max of two or three; as `minimum`."""
-    return _extreme(t, (a, b) if c is None else (a, b, c), 1, ftz, nan, xorsign, abs)
+    return _extreme(t, (a, b) if c is None else (a, b, c), 1, how)
 
 
 @maximum.words
 def _(
-    w: Words,
-    t: ScalarType,
-    a: Word,
-    b: Word,
-    c: Word | None = None,
-    *,
-    ftz: bool = False,
-    nan: bool = False,
-    xorsign: bool = False,
-    abs: bool = False,
+    w: Words, t: ScalarType, a: Word, b: Word, c: Word | None = None, *, how: Extreme = EXTREME
 ) -> Word:
-    return extremes(w, t, (a, b) if c is None else (a, b, c), True, ftz, nan, xorsign, abs)
+    return extremes(w, t, (a, b) if c is None else (a, b, c), True, how)
 
 
-def _extreme(
-    t: ScalarType,
-    codes: tuple[int, ...],
-    direction: int,
-    ftz: bool,
-    nan: bool,
-    xorsign: bool,
-    abs: bool,
-) -> int:
+def _extreme(t: ScalarType, codes: tuple[int, ...], direction: int, how: Extreme) -> int:
+    ftz, nan, xorsign, abs = how
     fmt = t.format
     sign = 0
     for code in codes:
@@ -387,17 +329,9 @@ def _ordinal(t: ScalarType, code: int) -> int:
     return ~magnitude if code & t.format.sign_mask else magnitude
 
 
-def extremes(
-    w: Words,
-    t: ScalarType,
-    codes: tuple[Word, ...],
-    largest: bool,
-    ftz: bool,
-    nan: bool,
-    xorsign: bool,
-    abs: bool,
-) -> Word:
+def extremes(w: Words, t: ScalarType, codes: tuple[Word, ...], largest: bool, how: Extreme) -> Word:
     """The smallest or largest of several codes."""
+    ftz, nan, xorsign, abs = how
     if len(codes) == 2 and t.bits > 16 and not (ftz or abs):
         return _extreme_pair(w, t, *codes, largest, nan)
     sign = codes[0]

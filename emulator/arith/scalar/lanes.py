@@ -16,6 +16,7 @@ import numpy as np
 from dtypes import Array
 from emulator.arith.scalar import comparison
 from emulator.arith.scalar.arrays import ballot
+from emulator.arith.scalar.comparison import Extreme
 from emulator.arith.scalar.rule import packed_rule
 from emulator.arith.scalar.types import ScalarType
 from emulator.arith.scalar.words import Word, Words
@@ -312,5 +313,5 @@ def _(
     total = w.select(who, a, w.of_lane(a, _lowest(w, who)))
     for distance in (16, 8, 4, 2, 1):
         other = w.of_lane(total, w.lanes() ^ distance)
-        total = pick.text(w, t, total, other, nan=nan, abs=abs)
+        total = pick.text(w, t, total, other, how=Extreme(nan=nan, abs=abs))
     return w.put(~who, 0, total)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from fractions import Fraction
 from functools import cache, partial
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,22 +25,27 @@ from emulator.arith.scalar.words import Word, Words, joined
 _ZERO, _FINITE, _INFINITE, _NAN = NumberClass
 
 
+class Narrowing(NamedTuple):
+    """The modifiers of conversions to formats of few bits."""
+
+    rounding: str = "rn"
+    relu: bool = False
+    satfinite: bool = False
+    pzo: bool = False
+
+
+NARROWING = Narrowing()
+
+
 @packed_rule
 def elements(
-    to: ScalarType,
-    t: ScalarType,
-    *sources: int,
-    rounding: str = "rn",
-    relu: bool = False,
-    satfinite: bool = False,
-    pzo: bool = False,
-    scaled: str = "",
+    to: ScalarType, t: ScalarType, *sources: int, how: Narrowing = NARROWING, scaled: str = ""
 ) -> int:
     """The packed result: of several f32 sources the first comes to the highest place, the elements
     of a packed source keep their places. For .rs the last source holds random bits, for .scaled
     block scales: one for all elements (n1), or the one of the lowest element in the lowest byte."""
     words = list(sources)
-    random = _random_bits(to, words.pop()) if rounding == "rs" else None
+    random = _random_bits(to, words.pop()) if how.rounding == "rs" else None
     exponents = _exponents(to, t, scaled, words.pop()) if scaled else [0] * to.count
     if t.count > 1:
         codes = [words[0] >> i * t.bits & t.mask for i in range(t.count)]
@@ -48,18 +53,18 @@ def elements(
         codes = words[::-1]
     out = 0
     for i, code in enumerate(codes):
-        if relu:
+        if how.relu:
             code = _rectified(t.format, code)
         if random is not None:
             bits, width = random
-            element = _stochastic(t.format, to.format, code, bits[i], width, satfinite)
+            element = _stochastic(t.format, to.format, code, bits[i], width, how.satfinite)
         elif scaled or t.format.fraction_bits or to.format.fraction_bits:
             exponent = exponents[i]
             flush = scaled == _ONE_SCALE
-            element = _scaled(t.format, to.format, code, rounding, satfinite, exponent, flush)
+            element = _scaled(t.format, to.format, code, how, exponent, flush)
         else:
-            element = _element(t.format, to.format, code, rounding, satfinite)
-        if pzo and element == to.format.sign_mask:
+            element = _element(t.format, to.format, code, how)
+        if how.pzo and element == to.format.sign_mask:
             element = 0
         out |= element << i * to.bits
     return out
@@ -71,14 +76,11 @@ def _(
     to: ScalarType,
     t: ScalarType,
     *sources: Word,
-    rounding: str = "rn",
-    relu: bool = False,
-    satfinite: bool = False,
-    pzo: bool = False,
+    how: Narrowing = NARROWING,
     scaled: str = "",
 ) -> Word:
-    if scaled or not _has_words(to, t, rounding):
-        convert = partial(_converted, to, t, rounding, relu, satfinite, pzo, scaled)
+    if scaled or not _has_words(to, t, how.rounding):
+        convert = partial(_converted, to, t, how, scaled)
         return w.by_arrays(convert, *sources)
     if t.count > 1:
         codes = [sources[0] >> i * t.bits & t.mask for i in range(t.count)]
@@ -87,11 +89,11 @@ def _(
     results = []
     for code in codes:
         if t.bits == 32:
-            element = _of_f32(w, to, code, rounding, relu, satfinite)
+            element = _of_f32(w, to, code, how)
         else:
-            table = _table(t, to, rounding, relu, satfinite)
+            table = _table(t, to, how._replace(pzo=False))
             element = w.look_up(table, code & t.format.code_mask)
-        if pzo:
+        if how.pzo:
             element = w.put(element == to.format.sign_mask, 0, element)
         results.append(element.astype(to.dtype))
     return joined(results, to.bits)
@@ -106,19 +108,16 @@ def _has_words(to: ScalarType, t: ScalarType, rounding: str) -> bool:
 
 
 @cache
-def _table(
-    t: ScalarType, to: ScalarType, rounding: str, relu: bool, satfinite: bool
-) -> NDArray[np.uint32]:
+def _table(t: ScalarType, to: ScalarType, how: Narrowing) -> NDArray[np.uint32]:
     """The elements of all codes of at most 16 bits."""
     codes = np.arange(t.format.code_mask + 1).astype(code_type(t.format.bits))
-    out = conversions.convert(t.format, to.format, codes, rounding, relu=relu, satfinite=satfinite)
+    out = conversions.convert(t.format, to.format, codes, **how._asdict())
     return out.astype(np.uint32)
 
 
-def _of_f32(
-    w: Words, to: ScalarType, code: Word, rounding: str, relu: bool, satfinite: bool
-) -> Word:
+def _of_f32(w: Words, to: ScalarType, code: Word, how: Narrowing) -> Word:
     """f32 words as elements of another type, as `_element` has them."""
+    rounding, relu, satfinite, _ = how
     if to.name == "tf32":
         return _tf32(w, to.format, code, rounding, relu, satfinite)
     if to.name.startswith("ue8m0"):
@@ -169,19 +168,12 @@ def _ue8m0_of(w: Words, code: Word, rounding: str, satfinite: bool) -> Word:
 
 
 def _converted(
-    to: ScalarType,
-    t: ScalarType,
-    rounding: str,
-    relu: bool,
-    satfinite: bool,
-    pzo: bool,
-    scaled: str,
-    *sources: Array,
+    to: ScalarType, t: ScalarType, how: Narrowing, scaled: str, *sources: Array
 ) -> Array:
     """Elements rounded by random bits, scaled, or in fixed point."""
     words = list(np.broadcast_arrays(*sources))
     random = None
-    if rounding == "rs":
+    if how.rounding == "rs":
         bits, width = _random_bits(to, words.pop())
         random = np.stack(bits, axis=-1), width
     exponents = None
@@ -195,10 +187,7 @@ def _converted(
         t.format,
         to.format,
         codes,
-        rounding,
-        relu=relu,
-        satfinite=satfinite,
-        pzo=pzo,
+        **how._asdict(),
         random_bits=random,
         exponents=exponents,
         flush=scaled == _ONE_SCALE,
@@ -235,8 +224,9 @@ def _rectified(fmt: Format, code: int) -> int:
     return 0 if number.sign and number.number_class != _NAN else code
 
 
-def _element(source: Format, target: Format, code: int, rounding: str, satfinite: bool) -> int:
+def _element(source: Format, target: Format, code: int, how: Narrowing) -> int:
     """One code, rounded once; a NaN becomes the target's, or its largest number."""
+    rounding, satfinite = how.rounding, how.satfinite
     if rounding == "rna":
         return _tf32_nearest_away(source, target, code, satfinite)
     if target.name == "ue8m0":
@@ -262,13 +252,7 @@ def _element(source: Format, target: Format, code: int, rounding: str, satfinite
 
 
 def _scaled(
-    source: Format,
-    target: Format,
-    code: int,
-    rounding: str,
-    satfinite: bool,
-    exponent: int,
-    flush: bool,
+    source: Format, target: Format, code: int, how: Narrowing, exponent: int, flush: bool
 ) -> int:
     """One code times a power of two, rounded once, where it is scaled or in fixed point."""
     nan = target.max_finite if target.nan is None else target.nan
@@ -282,7 +266,7 @@ def _scaled(
         if number.number_class == _INFINITE and exponent != conversions.NO_EXPONENT:
             if target.fraction_bits:
                 return target.sign_mask if number.sign else target.max_finite
-            return _element(source, target, code, rounding, satfinite)
+            return _element(source, target, code, how)
         sign, significand = number.sign, number.significand
         unit = number.exponent - source.mantissa_bits
         if flush and number.exponent == source.emin and significand < 1 << source.mantissa_bits:
@@ -290,13 +274,13 @@ def _scaled(
     if exponent == conversions.NO_EXPONENT:
         return nan
     unit += int(exponent)
-    mode = cast("Rounding", rounding)
+    mode = cast("Rounding", how.rounding)
     if not target.fraction_bits:
-        overflow: Overflow = "saturate" if satfinite else "ieee"
+        overflow: Overflow = "saturate" if how.satfinite else "ieee"
         sign = sign if target.signed else 0
         return round_to_code(target, sign, significand, unit, mode, overflow=overflow)
     scaled = Fraction(significand) * Fraction(2) ** (unit + target.fraction_bits)
-    whole = round(scaled) if rounding == "rn" else int(scaled)
+    whole = round(scaled) if how.rounding == "rn" else int(scaled)
     whole = max(-target.sign_mask, min(-whole if sign else whole, target.max_finite))
     return whole & target.code_mask
 
@@ -338,7 +322,7 @@ def _stochastic(
     ``random / 2**width`` of a unit in the last place is added, and the sum is cut."""
     number = decode(source, code)
     if number.number_class > _FINITE or number.significand == 0:
-        return _element(source, target, code, "rz", satfinite)
+        return _element(source, target, code, Narrowing("rz", satfinite=satfinite))
     unit = number.exponent - source.mantissa_bits
     top = max(number.significand.bit_length() - 1 + unit, target.emin)
     cut = max(top - (target.precision - 1) - unit, 0)

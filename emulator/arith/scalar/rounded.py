@@ -9,6 +9,8 @@ rounding mode is never touched.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from dtypes import Format, Rounding
@@ -17,6 +19,17 @@ from emulator.arith.scalar.words import Word, Words
 
 _F64 = TYPES["f64"]
 _ALL = 0xFFFFFFFF
+
+
+class Rounded(NamedTuple):
+    """The modifiers of what is rounded once."""
+
+    rounding: Rounding = "rn"
+    ftz: bool = False
+    sat: bool = False
+
+
+NEAREST = Rounded()
 
 # --- words and values -----------------------------------------------------------------------------
 

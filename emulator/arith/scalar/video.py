@@ -8,7 +8,7 @@ recorded.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -17,6 +17,18 @@ from emulator.arith.scalar.types import ScalarType
 from emulator.arith.scalar.words import Word, Words
 
 _ALL = 0xFFFFFFFF
+
+
+class Selected(NamedTuple):
+    """The parts of words that d, a and b are, and the operation of the result with c."""
+
+    dsel: str = ""
+    asel: str = ""
+    bsel: str = ""
+    operation: str = ""
+
+
+WHOLE = Selected()
 
 # --- one result -----------------------------------------------------------------------------------
 
@@ -32,10 +44,7 @@ def arithmetic(
     *,
     name: str = "",
     sat: bool = False,
-    operation: str = "",
-    dsel: str = "",
-    asel: str = "",
-    bsel: str = "",
+    how: Selected = WHOLE,
 ) -> int:
     """vadd, vsub, vabsdiff, vmin and vmax of two parts of words.
 
@@ -43,14 +52,14 @@ def arithmetic(
     negative result 0 and lets sums and differences wrap then. What .sat does for a part of d: a
     result that does not fit, also a negative one, becomes the part's largest number.
     """
-    exact = _RESULTS[name](_part(ta, a, asel), _part(tb, b, bsel))
-    if dsel:
-        return _merge(dsel, _fitting(to, exact, dsel) if sat else exact, c)
+    exact = _RESULTS[name](_part(ta, a, how.asel), _part(tb, b, how.bsel))
+    if how.dsel:
+        return _merge(how.dsel, _fitting(to, exact, how.dsel) if sat else exact, c)
     if sat:
         exact = to.clamp(exact) if to.signed else max(exact, 0)
     wraps = name in ("vadd", "vsub") and not (sat and to.signed)
     result = _signed(exact, 32) if wraps else exact
-    return _secondary(to, result, c, operation)
+    return _secondary(to, result, c, how.operation)
 
 
 @arithmetic.words
@@ -65,21 +74,18 @@ def _(
     *,
     name: str = "",
     sat: bool = False,
-    operation: str = "",
-    dsel: str = "",
-    asel: str = "",
-    bsel: str = "",
+    how: Selected = WHOLE,
 ) -> Word:
-    exact = _WORD_RESULTS[name](w, _parts(ta, a, asel), _parts(tb, b, bsel))
-    if dsel:
-        top = _top(to, dsel)
+    exact = _WORD_RESULTS[name](w, _parts(ta, a, how.asel), _parts(tb, b, how.bsel))
+    if how.dsel:
+        top = _top(to, how.dsel)
         exact = w.select((exact < 0) | (exact > top), top, exact) if sat else exact
-        return _merged(dsel, exact, c)
+        return _merged(how.dsel, exact, c)
     if sat:
         exact = _clamped(w, to, exact) if to.signed else w.maximum(exact, 0)
     if name in ("vadd", "vsub") and not (sat and to.signed):
         exact = _low_signed(exact)
-    return _secondaries(w, to, exact, c, operation)
+    return _secondaries(w, to, exact, c, how.operation)
 
 
 _RESULTS: dict[str, Any] = {
@@ -111,20 +117,17 @@ def shift(
     name: str = "",
     mode: str = "",
     sat: bool = False,
-    operation: str = "",
-    dsel: str = "",
-    asel: str = "",
-    bsel: str = "",
+    how: Selected = WHOLE,
 ) -> int:
     """vshl and vshr by at most 32 bits (.clamp) or modulo 32 (.wrap); .sat looks at 34 bits, and
     makes 32 bits that are signed."""
-    amount = _part(tb, b, bsel)
+    amount = _part(tb, b, how.bsel)
     amount = min(amount, 32) if mode == "clamp" else amount & 31
-    x = _part(ta, a, asel)
+    x = _part(ta, a, how.asel)
     result = _signed(x << amount, 64) if name == "vshl" else x >> amount
     if sat:
         result = _signed(to.clamp(_signed(result, 34)), 32)
-    return _merge(dsel, result, c) if dsel else _secondary(to, result, c, operation)
+    return _merge(how.dsel, result, c) if how.dsel else _secondary(to, result, c, how.operation)
 
 
 @shift.words
@@ -140,18 +143,17 @@ def _(
     name: str = "",
     mode: str = "",
     sat: bool = False,
-    operation: str = "",
-    dsel: str = "",
-    asel: str = "",
-    bsel: str = "",
+    how: Selected = WHOLE,
 ) -> Word:
-    amount = _parts(tb, b, bsel)
+    amount = _parts(tb, b, how.bsel)
     amount = w.minimum(amount, 32) if mode == "clamp" else amount & 31
-    x = _parts(ta, a, asel)
+    x = _parts(ta, a, how.asel)
     result = x << amount if name == "vshl" else x >> amount
     if sat:
         result = _low_signed(_clamped(w, to, result << 30 >> 30))
-    return _merged(dsel, result, c) if dsel else _secondaries(w, to, result, c, operation)
+    return (
+        _merged(how.dsel, result, c) if how.dsel else _secondaries(w, to, result, c, how.operation)
+    )
 
 
 @rule
@@ -166,8 +168,7 @@ def multiply(
     po: bool = False,
     sat: bool = False,
     scale: str = "",
-    asel: str = "",
-    bsel: str = "",
+    how: Selected = WHOLE,
 ) -> int:
     """vmad: a·b + c, one more with .po, shifted right by .shr7 or .shr15.
 
@@ -175,7 +176,8 @@ def multiply(
     factor is, and then shifts signed words before it.
     """
     x, y = (
-        _signed(w, 32) if not s else _part(t, w, s) for t, w, s in ((ta, a, asel), (tb, b, bsel))
+        _signed(w, 32) if not s else _part(t, w, s)
+        for t, w, s in ((ta, a, how.asel), (tb, b, how.bsel))
     )
     total = x * y + _signed(c, 32) + po
     shift = int(scale.removeprefix("shr") or 0)
@@ -200,12 +202,11 @@ def _(
     po: bool = False,
     sat: bool = False,
     scale: str = "",
-    asel: str = "",
-    bsel: str = "",
+    how: Selected = WHOLE,
 ) -> Word:
     x, y = (
         _parts(t, word, s) if s else word.view(np.int32).astype(np.int64)
-        for t, word, s in ((ta, a, asel), (tb, b, bsel))
+        for t, word, s in ((ta, a, how.asel), (tb, b, how.bsel))
     )
     total = x * y + c.view(np.int32).astype(np.int64)
     total = total + 1 if po else total
@@ -226,14 +227,11 @@ def compare(
     c: int = 0,
     *,
     compare: str = "",
-    operation: str = "",
-    dsel: str = "",
-    asel: str = "",
-    bsel: str = "",
+    how: Selected = WHOLE,
 ) -> int:
     """vset: 1 where two parts of words compare so, else 0."""
-    result = int(_COMPARISONS[compare](_part(ta, a, asel), _part(tb, b, bsel)))
-    return _merge(dsel, result, c) if dsel else _secondary(ta, result, c, operation)
+    result = int(_COMPARISONS[compare](_part(ta, a, how.asel), _part(tb, b, how.bsel)))
+    return _merge(how.dsel, result, c) if how.dsel else _secondary(ta, result, c, how.operation)
 
 
 @compare.words
@@ -246,13 +244,14 @@ def _(
     c: Any = 0,
     *,
     compare: str = "",
-    operation: str = "",
-    dsel: str = "",
-    asel: str = "",
-    bsel: str = "",
+    how: Selected = WHOLE,
 ) -> Word:
-    result = _COMPARISONS[compare](_parts(ta, a, asel), _parts(tb, b, bsel)).astype(np.int64)
-    return _merged(dsel, result, c) if dsel else _secondaries(w, ta, result, c, operation)
+    result = _COMPARISONS[compare](_parts(ta, a, how.asel), _parts(tb, b, how.bsel)).astype(
+        np.int64
+    )
+    return (
+        _merged(how.dsel, result, c) if how.dsel else _secondaries(w, ta, result, c, how.operation)
+    )
 
 
 _COMPARISONS: dict[str, Any] = {
@@ -275,10 +274,7 @@ def lanes(
     *,
     name: str = "",
     sat: bool = False,
-    operation: str = "",
-    dsel: str = "",
-    asel: str = "",
-    bsel: str = "",
+    how: Selected = WHOLE,
 ) -> int:
     """vadd2, vadd4 and the like: two halves or four bytes at once; .sat clamps each.
 
@@ -286,9 +282,9 @@ def lanes(
     added up. vavrg rounds a half away from zero (measured).
     """
     count = int(name[-1])
-    pairs = zip(*_lanes_of(count, ta, tb, a, b, asel, bsel), strict=True)
+    pairs = zip(*_lanes_of(count, ta, tb, a, b, how.asel, how.bsel), strict=True)
     exact = [_LANE_RESULTS[name[:-1]](x, y) for x, y in pairs]
-    return _assemble(count, to if sat else None, exact, c, operation, dsel)
+    return _assemble(count, to if sat else None, exact, c, how.operation, how.dsel)
 
 
 @lanes.words
@@ -303,15 +299,12 @@ def _(
     *,
     name: str = "",
     sat: bool = False,
-    operation: str = "",
-    dsel: str = "",
-    asel: str = "",
-    bsel: str = "",
+    how: Selected = WHOLE,
 ) -> Word:
     count = int(name[-1])
-    pairs = zip(*_word_lanes_of(count, ta, tb, a, b, asel, bsel), strict=True)
+    pairs = zip(*_word_lanes_of(count, ta, tb, a, b, how.asel, how.bsel), strict=True)
     exact = [_WORD_RESULTS[name[:-1]](w, x, y) for x, y in pairs]
-    return _assembled(w, count, to if sat else None, exact, c, operation, dsel)
+    return _assembled(w, count, to if sat else None, exact, c, how.operation, how.dsel)
 
 
 @rule
@@ -324,16 +317,13 @@ def compare_lanes(
     *,
     name: str = "",
     compare: str = "",
-    operation: str = "",
-    dsel: str = "",
-    asel: str = "",
-    bsel: str = "",
+    how: Selected = WHOLE,
 ) -> int:
     """vset2 and vset4: 1 for each half or byte that compares so; else as `lanes`."""
     count, test = int(name[-1]), _COMPARISONS[compare]
-    pairs = zip(*_lanes_of(count, ta, tb, a, b, asel, bsel), strict=True)
+    pairs = zip(*_lanes_of(count, ta, tb, a, b, how.asel, how.bsel), strict=True)
     exact = [int(test(x, y)) for x, y in pairs]
-    return _assemble(count, None, exact, c, operation, dsel)
+    return _assemble(count, None, exact, c, how.operation, how.dsel)
 
 
 @compare_lanes.words
@@ -347,15 +337,12 @@ def _(
     *,
     name: str = "",
     compare: str = "",
-    operation: str = "",
-    dsel: str = "",
-    asel: str = "",
-    bsel: str = "",
+    how: Selected = WHOLE,
 ) -> Word:
     count, test = int(name[-1]), _COMPARISONS[compare]
-    pairs = zip(*_word_lanes_of(count, ta, tb, a, b, asel, bsel), strict=True)
+    pairs = zip(*_word_lanes_of(count, ta, tb, a, b, how.asel, how.bsel), strict=True)
     exact = [test(x, y).astype(np.int64) for x, y in pairs]
-    return _assembled(w, count, None, exact, c, operation, dsel)
+    return _assembled(w, count, None, exact, c, how.operation, how.dsel)
 
 
 def _average(x: int, y: int) -> int:
