@@ -7,7 +7,7 @@ value. Vectors of registers are one location each.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from emulator.arith.scalar import comparison, exact, floating, rounded
 from emulator.arith.scalar.rounded import Rounded
 from emulator.arith.scalar.rule import rule
 from emulator.arith.scalar.types import TYPES, ScalarType
-from emulator.arith.scalar.words import Word, Words
+from emulator.arith.scalar.words import Operand, Word, Words
 
 _F32, _F64 = TYPES["f32"], TYPES["f64"]
 
@@ -59,7 +59,7 @@ def update(t: ScalarType, old: int, b: int, c: int = 0, *, how: Update = UPDATE)
 
 
 @update.words
-def _(w: Words, t: ScalarType, old: Word, b: Word, c: Any = 0, *, how: Update = UPDATE) -> Word:
+def _(w: Words, t: ScalarType, old: Word, b: Word, c: Operand = 0, *, how: Update = UPDATE) -> Word:
     operation = how.operation
     if operation == "exch":
         return old ^ old | b

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
+from fractions import Fraction
 from functools import reduce
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from dtypes import Number, NumberClass
 from emulator.arith.scalar import exact, rounded
 from emulator.arith.scalar.rule import packed_rule, rule
 from emulator.arith.scalar.types import ScalarType
-from emulator.arith.scalar.words import Word, Words, joined
+from emulator.arith.scalar.words import Operand, Word, Words, joined
 
 _ZERO, _FINITE, _INFINITE, _NAN = NumberClass
 
@@ -23,13 +24,13 @@ _ORDERS = {
     "lo": "lt", "ls": "le", "hi": "gt", "hs": "ge",
     "equ": "eq", "neu": "ne", "ltu": "lt", "leu": "le", "gtu": "gt", "geu": "ge",
 }  # fmt: skip
-_OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
+OPERATORS: dict[str, Callable[[Operand, Operand], Operand]] = {
     "eq": operator.eq, "ne": operator.ne, "lt": operator.lt,
     "le": operator.le, "gt": operator.gt, "ge": operator.ge,
 }  # fmt: skip
 #: comparison of numbers that a NaN makes true -> the one that is false then, of which it is the not
 _OPPOSITES = {"equ": "ne", "neu": "eq", "ltu": "ge", "leu": "gt", "gtu": "le", "geu": "lt"}
-_COMBINATIONS: dict[str, Callable[[Any, Any], Any]] = {
+_COMBINATIONS: dict[str, Callable[[Operand, Operand], Operand]] = {
     "": lambda result, c: result,
     "and": lambda result, c: result & c,
     "or": lambda result, c: result | c,
@@ -52,27 +53,27 @@ def holds(t: ScalarType, a: int, b: int, compare: str, ftz: bool) -> int:
     """9.7.6: a comparison with a NaN is false (also ne), or true if its name ends with u; num and
     nan ask whether both are numbers or any is none."""
     if not t.is_float:
-        return int(_OPERATORS[_ORDERS[compare]](t.number(a), t.number(b)))
+        return int(OPERATORS[_ORDERS[compare]](t.number(a), t.number(b)))
     x, y = exact.read(t.format, a, ftz), exact.read(t.format, b, ftz)
     unordered = _NAN in (x.number_class, y.number_class)
     if compare in ("num", "nan"):
         return int(unordered == (compare == "nan"))
     if unordered:
         return int(compare.endswith("u"))
-    return int(_OPERATORS[_ORDERS[compare]](_place(t, x), _place(t, y)))
+    return int(OPERATORS[_ORDERS[compare]](_place(t, x), _place(t, y)))
 
 
-def _place(t: ScalarType, x: Number) -> tuple[int, Any]:
+def _place(t: ScalarType, x: Number) -> tuple[int, Fraction]:
     """Sort key of a number that is no NaN; infinities lie outside of all others."""
     if x.number_class == _INFINITE:
-        return (-1 if x.sign else 1), 0
+        return (-1 if x.sign else 1), Fraction(0)
     return 0, exact.value(t.format, x)
 
 
-def hold(w: Words, t: ScalarType, a: Word, b: Any, compare: str, ftz: bool) -> Word:
+def hold(w: Words, t: ScalarType, a: Word, b: Operand, compare: str, ftz: bool) -> Word:
     """`holds` of words."""
     if not t.is_float:
-        return _OPERATORS[_ORDERS[compare]](a.view(t.values), b.view(t.values))
+        return OPERATORS[_ORDERS[compare]](a.view(t.values), b.view(t.values))
     x, y = rounded.values(w, t, a, ftz), rounded.values(w, t, b, ftz)
     if compare == "num":
         return (x == x) & (y == y)
@@ -85,7 +86,7 @@ def hold(w: Words, t: ScalarType, a: Word, b: Any, compare: str, ftz: bool) -> W
 
 def _ordered(x: Word, y: Word, compare: str) -> Word:
     """A comparison that a NaN makes false."""
-    return (x < y) | (x > y) if compare == "ne" else _OPERATORS[compare](x, y)
+    return (x < y) | (x > y) if compare == "ne" else OPERATORS[compare](x, y)
 
 
 @packed_rule
@@ -108,7 +109,7 @@ def setp(t: ScalarType, a: int, b: int, c: int = 1, *, how: Test = TEST) -> tupl
 
 @setp.words
 def _(
-    w: Words, t: ScalarType, a: Word, b: Word, c: Any = 1, *, how: Test = TEST
+    w: Words, t: ScalarType, a: Word, b: Word, c: Operand = 1, *, how: Test = TEST
 ) -> tuple[Word, Word]:
     combination = _COMBINATIONS[how.combine]
     if t.count == 1:
@@ -139,7 +140,7 @@ def set_(d: ScalarType, t: ScalarType, a: int, b: int, c: int = 1, *, how: Test 
 
 @set_.words
 def _(
-    w: Words, d: ScalarType, t: ScalarType, a: Word, b: Word, c: Any = True, *, how: Test = TEST
+    w: Words, d: ScalarType, t: ScalarType, a: Word, b: Word, c: Operand = True, *, how: Test = TEST
 ) -> Word:
     e, width = t.element, d.size // t.count
     true = d.format.bias << d.format.mantissa_bits if d.is_float else (1 << width) - 1
@@ -204,7 +205,7 @@ def testp(t: ScalarType, a: int, *, test: str = "") -> int:
 
 @testp.words
 def _(w: Words, t: ScalarType, a: Word, *, test: str = "") -> Word:
-    magnitude, infinity = rounded.magnitudes(t, a), t.format.infinity or 0
+    magnitude, infinity = rounded.magnitudes(t, a), t.infinity
     least = 1 << t.format.mantissa_bits
     if not test:
         return magnitude != magnitude
@@ -213,7 +214,7 @@ def _(w: Words, t: ScalarType, a: Word, *, test: str = "") -> Word:
     if test == "normal":
         return (magnitude == 0) | (magnitude - least < infinity - least)
     compare = {"finite": "lt", "infinite": "eq", "number": "le", "notanumber": "gt"}[test]
-    return _OPERATORS[compare](magnitude, infinity)
+    return OPERATORS[compare](magnitude, infinity)
 
 
 @rule
@@ -238,7 +239,7 @@ def absolute(t: ScalarType, a: int, *, ftz: bool = False) -> int:
 def _(w: Words, t: ScalarType, a: Word, *, ftz: bool = False) -> Word:
     a = rounded.flushed(w, t, a) if ftz else a
     out = rounded.magnitudes(t, a)
-    return rounded.with_nans(w, t, out, out > t.format.infinity, a)
+    return rounded.with_nans(w, t, out, out > t.infinity, a)
 
 
 @rule
@@ -346,7 +347,7 @@ def extremes(w: Words, t: ScalarType, codes: tuple[Word, ...], largest: bool, ho
     ordinals, nans = [], []
     for code in codes:
         magnitude = rounded.magnitudes(t, code)
-        is_nan = magnitude > t.format.infinity
+        is_nan = magnitude > t.infinity
         ordinal = magnitude.view(word) if abs else _ordinals(t, code.view(word))
         ordinals.append(w.put(is_nan, lost, ordinal))
         nans.append(is_nan)

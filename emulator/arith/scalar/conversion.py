@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from fractions import Fraction
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from emulator.arith.scalar import exact, rounded
 from emulator.arith.scalar.rounded import NEAREST, Rounded
 from emulator.arith.scalar.rule import packed_rule, rule
 from emulator.arith.scalar.types import TYPES, ScalarType
-from emulator.arith.scalar.words import Word, Words, joined
+from emulator.arith.scalar.words import Value, Word, Words, joined
 
 _ZERO, _FINITE, _INFINITE, _NAN = NumberClass
 _F32, _F64 = TYPES["f32"], TYPES["f64"]
@@ -246,12 +246,12 @@ def _converted_nan(to: ScalarType, t: ScalarType, a: int, ftz: bool) -> int:
     return exact.infinity(target, a & source.sign_mask) | payload
 
 
-def _converted_nans(to: ScalarType, t: ScalarType, a: Word, ftz: bool) -> Any:
+def _converted_nans(to: ScalarType, t: ScalarType, a: Word, ftz: bool) -> Value:
     source, target = t.format, to.format
     if (t.name, to.name) == ("bf16", "f32") and not ftz:
         return a.astype(to.dtype) << 16
     if _F64 not in (t, to):
-        return target.nan
+        return to.nan
     if ftz and t is _F32:
         return _converted_nan(to, t, 0, ftz)
     wide = a.astype(np.uint64)
@@ -295,7 +295,7 @@ def _(w: Words, to: ScalarType, t: ScalarType, rest: ScalarType, a: Word, b: Wor
 
 
 @packed_rule
-def mov(t: ScalarType, *sources: int, parts: str = "") -> Any:
+def mov(t: ScalarType, *sources: int, parts: str = "") -> int | tuple[int, ...]:
     """9.7.9.3: all bits, also those of a signalling NaN.
 
     Several sources are the registers of a vector, the first one in the lowest bits; with `parts`
@@ -311,7 +311,7 @@ def mov(t: ScalarType, *sources: int, parts: str = "") -> Any:
 
 
 @mov.words
-def _(w: Words, t: ScalarType, *sources: Word, parts: str = "") -> Any:
+def _(w: Words, t: ScalarType, *sources: Word, parts: str = "") -> Word | tuple[Word, ...]:
     if t.size == 128:
         return w.by_arrays(partial(_mov128, parts=parts), *sources)
     words = [source.astype(t.dtype, copy=False) for source in sources]
@@ -322,7 +322,7 @@ def _(w: Words, t: ScalarType, *sources: Word, parts: str = "") -> Any:
     return tuple((word >> i * width).astype(f"uint{width}") for i in range(int(parts)))
 
 
-def _mov128(*sources: Array, parts: str) -> Any:
+def _mov128(*sources: Array, parts: str) -> Array | tuple[Array, ...]:
     """Words of 128 bits are arrays ``uint64 (…, 2)``, the lower half first."""
     if len(sources) == 1:
         word = sources[0]

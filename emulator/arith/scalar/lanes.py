@@ -9,7 +9,6 @@ all lanes that execute it; what happens otherwise is the machine's matter.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -30,7 +29,7 @@ def _executing(mask: Lanes, active: Sequence[bool] | None) -> list[int]:
     return [i for i in range(LANES) if (mask[i] >> i & 1 if active is None else active[i])]
 
 
-def _who(w: Words, mask: Any, active: Any) -> Any:
+def _who(w: Words, mask: Word, active: Word | None) -> Word:
     """Mask of the lanes that take part."""
     return (mask >> w.lanes() & 1) != 0 if active is None else active
 
@@ -152,7 +151,7 @@ def activemask(t: ScalarType, *, active: Sequence[bool] = (True,) * LANES) -> li
 
 
 @activemask.arrays
-def _(t: ScalarType, *, active: Any = (True,) * LANES) -> Array:
+def _(t: ScalarType, *, active: Sequence[bool] | Array = (True,) * LANES) -> Array:
     who = np.asarray(active)
     return np.where(who, ballot(who), np.uint32(0))
 

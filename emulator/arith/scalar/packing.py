@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from fractions import Fraction
 from functools import cache, partial
-from typing import Any, NamedTuple, cast
+from typing import NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +20,7 @@ from emulator.arith import conversions
 from emulator.arith.scalar import rounded
 from emulator.arith.scalar.rule import packed_rule
 from emulator.arith.scalar.types import ScalarType
-from emulator.arith.scalar.words import Word, Words, joined
+from emulator.arith.scalar.words import Operand, Word, Words, joined
 
 _ZERO, _FINITE, _INFINITE, _NAN = NumberClass
 
@@ -119,7 +119,7 @@ def _of_f32(w: Words, to: ScalarType, code: Word, how: Narrowing) -> Word:
     """f32 words as elements of another type, as `_element` has them."""
     rounding, relu, satfinite, _ = how
     if to.name == "tf32":
-        return _tf32(w, to.format, code, rounding, relu, satfinite)
+        return _tf32(w, to, code, how)
     if to.name.startswith("ue8m0"):
         return _ue8m0_of(w, code, rounding, satfinite)
     fmt, element, x = to.format, to.element, code.view(np.float32)
@@ -138,11 +138,13 @@ def _of_f32(w: Words, to: ScalarType, code: Word, how: Narrowing) -> Word:
     return w.put(x != x, fmt.max_finite if fmt.nan is None else fmt.nan, out)
 
 
-def _tf32(w: Words, fmt: Format, code: Word, rounding: str, relu: bool, satfinite: bool) -> Word:
+def _tf32(w: Words, to: ScalarType, code: Word, how: Narrowing) -> Word:
     """tf32: the bits of f32 that it lacks are rounded away; for .rna see `_tf32_nearest_away`."""
+    fmt, infinity = to.format, to.infinity
+    rounding, relu, satfinite, _ = how
     unit, magnitude = 1 << fmt.ignored_bits, code & fmt.sign_mask - 1
     kept = fmt.sign_mask - unit
-    special = magnitude >= (fmt.infinity or 0)
+    special = magnitude >= infinity
     if rounding == "rna":
         cut = magnitude & kept
         out = magnitude + unit // 2 & kept
@@ -150,10 +152,10 @@ def _tf32(w: Words, fmt: Format, code: Word, rounding: str, relu: bool, satfinit
         return (code ^ magnitude) | w.put(special, cut - unit if satfinite else cut, out)
     up = (magnitude >> fmt.ignored_bits & 1) + (unit // 2 - 1) if rounding == "rn" else 0
     out = magnitude + up & kept
-    out = w.minimum(out, fmt.max_finite if satfinite else fmt.infinity)
+    out = w.minimum(out, fmt.max_finite if satfinite else infinity)
     out = out | code ^ magnitude
     out = w.select(code >> 31 != 0, 0, out) if relu else out
-    return w.put(magnitude > (fmt.infinity or 0), fmt.nan, out)
+    return w.put(magnitude > infinity, to.nan, out)
 
 
 def _ue8m0_of(w: Words, code: Word, rounding: str, satfinite: bool) -> Word:
@@ -206,7 +208,7 @@ def _place(t: ScalarType) -> Place:
 _ONE_SCALE = "scaled::n1::ue8m0"
 
 
-def _exponents(to: ScalarType, t: ScalarType, scaled: str, word: Any) -> list[Any]:
+def _exponents(to: ScalarType, t: ScalarType, scaled: str, word: Operand) -> list[Operand]:
     """The power of two that each element is multiplied by, the lowest first: wider elements are
     multiplied by their scales, narrower ones divided. A scale of FF is a NaN."""
     places = [0] * to.count if scaled == _ONE_SCALE else range(to.count)
@@ -336,7 +338,7 @@ def _stochastic(
     )
 
 
-def _random_bits(to: ScalarType, word: Any) -> tuple[list[Any], int]:
+def _random_bits(to: ScalarType, word: Operand) -> tuple[list[Operand], int]:
     """The random bits of each element, lowest element first, and how many each has.
 
     f16x2: 13 bits of each half; bf16x2: its halves; four elements: the upper half for the upper

@@ -8,13 +8,15 @@ recorded.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 
+from emulator.arith.scalar.comparison import OPERATORS
 from emulator.arith.scalar.rule import rule
 from emulator.arith.scalar.types import ScalarType
-from emulator.arith.scalar.words import Word, Words
+from emulator.arith.scalar.words import Operand, Word, Words
 
 _ALL = 0xFFFFFFFF
 
@@ -70,7 +72,7 @@ def _(
     tb: ScalarType,
     a: Word,
     b: Word,
-    c: Any = 0,
+    c: Operand = 0,
     *,
     name: str = "",
     sat: bool = False,
@@ -88,14 +90,14 @@ def _(
     return _secondaries(w, to, exact, c, how.operation)
 
 
-_RESULTS: dict[str, Any] = {
+_RESULTS: dict[str, Callable[[int, int], int]] = {
     "vadd": lambda x, y: x + y,
     "vsub": lambda x, y: x - y,
     "vabsdiff": lambda x, y: abs(x - y),
     "vmin": min,
     "vmax": max,
 }
-_WORD_RESULTS: dict[str, Any] = {
+_WORD_RESULTS: dict[str, Callable[[Words, Word, Word], Word]] = {
     "vadd": lambda w, x, y: x + y,
     "vsub": lambda w, x, y: x - y,
     "vabsdiff": lambda w, x, y: abs(x - y),
@@ -138,7 +140,7 @@ def _(
     tb: ScalarType,
     a: Word,
     b: Word,
-    c: Any = 0,
+    c: Operand = 0,
     *,
     name: str = "",
     mode: str = "",
@@ -230,7 +232,7 @@ def compare(
     how: Selected = WHOLE,
 ) -> int:
     """vset: 1 where two parts of words compare so, else 0."""
-    result = int(_COMPARISONS[compare](_part(ta, a, how.asel), _part(tb, b, how.bsel)))
+    result = int(OPERATORS[compare](_part(ta, a, how.asel), _part(tb, b, how.bsel)))
     return _merge(how.dsel, result, c) if how.dsel else _secondary(ta, result, c, how.operation)
 
 
@@ -241,23 +243,15 @@ def _(
     tb: ScalarType,
     a: Word,
     b: Word,
-    c: Any = 0,
+    c: Operand = 0,
     *,
     compare: str = "",
     how: Selected = WHOLE,
 ) -> Word:
-    result = _COMPARISONS[compare](_parts(ta, a, how.asel), _parts(tb, b, how.bsel)).astype(
-        np.int64
-    )
+    result = OPERATORS[compare](_parts(ta, a, how.asel), _parts(tb, b, how.bsel)).astype(np.int64)
     return (
         _merged(how.dsel, result, c) if how.dsel else _secondaries(w, ta, result, c, how.operation)
     )
-
-
-_COMPARISONS: dict[str, Any] = {
-    "eq": lambda x, y: x == y, "ne": lambda x, y: x != y, "lt": lambda x, y: x < y,
-    "le": lambda x, y: x <= y, "gt": lambda x, y: x > y, "ge": lambda x, y: x >= y,
-}  # fmt: skip
 
 
 # --- two or four results --------------------------------------------------------------------------
@@ -320,7 +314,7 @@ def compare_lanes(
     how: Selected = WHOLE,
 ) -> int:
     """vset2 and vset4: 1 for each half or byte that compares so; else as `lanes`."""
-    count, test = int(name[-1]), _COMPARISONS[compare]
+    count, test = int(name[-1]), OPERATORS[compare]
     pairs = zip(*_lanes_of(count, ta, tb, a, b, how.asel, how.bsel), strict=True)
     exact = [int(test(x, y)) for x, y in pairs]
     return _assemble(count, None, exact, c, how.operation, how.dsel)
@@ -339,7 +333,7 @@ def _(
     compare: str = "",
     how: Selected = WHOLE,
 ) -> Word:
-    count, test = int(name[-1]), _COMPARISONS[compare]
+    count, test = int(name[-1]), OPERATORS[compare]
     pairs = zip(*_word_lanes_of(count, ta, tb, a, b, how.asel, how.bsel), strict=True)
     exact = [test(x, y).astype(np.int64) for x, y in pairs]
     return _assembled(w, count, None, exact, c, how.operation, how.dsel)
@@ -355,7 +349,7 @@ def _averages(w: Words, total: Word) -> Word:
     return w.select(total < 0, -half, half)
 
 
-_LANE_RESULTS: dict[str, Any] = {**_RESULTS, "vavrg": _average}
+_LANE_RESULTS: dict[str, Callable[[int, int], int]] = {**_RESULTS, "vavrg": _average}
 
 
 # --- parts of words -------------------------------------------------------------------------------
@@ -434,7 +428,7 @@ def _secondary(to: ScalarType, result: int, c: int, operation: str) -> int:
     return result & _ALL
 
 
-def _secondaries(w: Words, to: ScalarType, results: Word, c: Any, operation: str) -> Word:
+def _secondaries(w: Words, to: ScalarType, results: Word, c: Operand, operation: str) -> Word:
     if operation in ("min", "max"):
         kind = np.dtype(np.int64 if to.signed else np.uint64)
         pick = w.minimum if operation == "min" else w.maximum
