@@ -30,7 +30,12 @@ class _Given(NamedTuple):
 
 @contextmanager
 def misplaced_named(
-    arithmetic: Arithmetic, codes: bool, sizes: Mapping[str, int], a: Any, b: Any, c: Any = None
+    arithmetic: Arithmetic,
+    codes: bool,
+    sizes: Mapping[str, int],
+    a: object,
+    b: object,
+    c: object = None,
 ) -> Iterator[None]:
     """Where operands are refused although they would fit transposed or in each other's places, the
     message says so. `sizes` are those of m, n and k that are fixed."""
@@ -46,7 +51,7 @@ def misplaced_named(
         raise OperandError(f"{error}; {_said(found[0])}") from None
 
 
-def _given(place: str, values: Any) -> _Given | None:
+def _given(place: str, values: object) -> _Given | None:
     """None for what is no matrix."""
     shape: tuple[int, ...] = getattr(values, "shape", ())
     dtype = getattr(values, "dtype", None)

@@ -108,7 +108,7 @@ def _check_full(ins: MatrixInstruction, a: Any) -> None:
         )
 
 
-def _check_nibbles(ins: MatrixInstruction, given: Any) -> Array:
+def _check_nibbles(ins: MatrixInstruction, given: object) -> Array:
     """Metadata nibbles ``(…, m, chunks)``, or OperandError."""
     want, nibbles = (ins.m, ins.k // ins.chunk), as_array(given, "nibbles")
     if nibbles.dtype.kind not in "ui":
@@ -129,7 +129,7 @@ def _check_nibbles(ins: MatrixInstruction, given: Any) -> Array:
 
 
 def _scales(
-    ins: MatrixInstruction, scale_a: Any, scale_b: Any
+    ins: MatrixInstruction, scale_a: object, scale_b: object
 ) -> tuple[Array | None, Array | None]:
     if not ins.is_block_scaled:
         if scale_a is not None or scale_b is not None:

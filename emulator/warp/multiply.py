@@ -4,7 +4,6 @@ codes, select what a sparse A meets, compute the dot products, scatter and pack 
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 
@@ -108,7 +107,7 @@ def check(call: Call) -> None:
         check_selector(call.instruction, call.options.get("selector", 0))
 
 
-def _argument(ins: MatrixInstruction, name: str, given: Any) -> str:
+def _argument(ins: MatrixInstruction, name: str, given: object) -> str:
     """Name of an operand in a call; it may be a descriptor or registers."""
     named = {x[name].kind: x[name].argument for x in ins.signatures()}
     is_descriptor = np.asarray(given).dtype == np.uint64 or "vector" not in named
