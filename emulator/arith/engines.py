@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Hashable
 from functools import lru_cache
 from importlib import import_module
-from typing import Any, Literal
+from typing import Literal, TypeVar
 
 import numpy as np
 
@@ -17,8 +17,10 @@ from emulator.errors import EmulatorError, OperandError, hint, shown
 Engine = Literal["auto", "reference", "vector", "compiled"]
 ENGINES: tuple[Engine, ...] = ("auto", "reference", "vector", "compiled")
 
+_R = TypeVar("_R")
+
 #: ``dot`` of `reference` or `vector`
-Compute = Callable[..., Any]
+Compute = Callable[..., Array]
 
 #: products that the vector engine holds at a time: 32 MiB in an int64 array
 _PRODUCTS_AT_ONCE = 1 << 22
@@ -134,7 +136,7 @@ def kernels_wanted(engine: Engine, what: Hashable, work: int, d_type: str = "") 
     return True
 
 
-def by_kernels(engine: Engine, compute: Callable[[], Any]) -> Any:
+def by_kernels(engine: Engine, compute: Callable[[], _R]) -> _R | None:
     """Computes with kernels; where LLVM fails, returns None and gives kernels up."""
     try:
         return compute()

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from dtypes import Array, Place, code_type
 from emulator.arith.fast.kernels import batch as kernels
-from emulator.arith.fast.kernels.batch import OperandMemory, address_of, in_runs
+from emulator.arith.fast.kernels.batch import Native, OperandMemory, address_of, in_runs
 from emulator.arith.fast.kernels.product import OPERANDS, Product, Sparsity, Units, arranged
 from emulator.arith.fast.kernels.transfer import known_words
 from emulator.arith.steps import IntegerDot, PopcountDot
@@ -475,7 +475,7 @@ class WarpFunction(NamedTuple):
     one after the other.
     """
 
-    compute: Any
+    compute: Native
     #: byte of each operand's first register from `registers` on: a, b, c, e, scale_a, scale_b
     offsets: dict[str, int]
     #: bytes of all of them, and of the registers of D
@@ -540,7 +540,7 @@ class GroupFunction(NamedTuple):
     other.
     """
 
-    compute: Any
+    compute: Native
     #: its arguments, without the addresses below
     words: Int64
     #: bytes from the multiple of 1024 where A and B start to their ends; 0: A is in registers

@@ -176,11 +176,11 @@ class _Chain:
         """Writes the codes of D after all passes, and gives marks. `sizes`: tiles, blocks, rows of
         a tile, rows, columns, and elements from block to block and from row to row."""
         tiles, blocks, rows, m, n, block_step, row_step = sizes
-        bad, size = np.zeros(d.shape, np.bool_), d[0].size
+        bad, size, passes = np.zeros(d.shape, np.bool_), d[0].size, b.exponent.shape[-3]
         shape = Shape(
             tiles=tiles,
             blocks=blocks,
-            passes=b.exponent.shape[-3],
+            passes=passes,
             period=len(self.plan.order),
             rows=rows,
             m=m,
@@ -194,7 +194,7 @@ class _Chain:
             row_step=row_step,
         )
         tasks, count = tiles_function(self.kind), len(d) * tiles * blocks
-        work = d.size * shape.passes * self.kind.k
+        work = d.size * passes * self.kind.k
         run_in_threads(tasks, count, work, *a, *b, c, d, bad, *shape)
         return bad
 
