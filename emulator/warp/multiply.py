@@ -80,11 +80,10 @@ def _run_kernel(call: Call, x: Checked, batch: tuple[int, ...]) -> Array | None:
     from emulator.warp import native
 
     ins = call.instruction
-    setting = native.Setting(**x.setting)
     found = native.run(
         ins,
         call.target,
-        setting,
+        x.setting,
         x.operands,
         batch,
         shared=x.shared,

@@ -26,6 +26,7 @@ from emulator.isa.wmma import WmmaMultiply
 from emulator.memory.descriptors import tile_places
 from emulator.memory.space import Space
 from emulator.targets import Target
+from emulator.warp.operands import Setting
 from emulator.warp.scales import chosen_scales
 from emulator.warp.sparse import legal_nibbles
 
@@ -38,18 +39,6 @@ _WORD = 32
 _REMEMBERED = 1 << 14
 #: what a kernel takes for one product whose C counts as zero, and for one whose does not
 _KEPT = np.zeros(1, np.int64), np.ones(1, np.int64)
-
-
-class Setting(NamedTuple):
-    """Settings that are fixed before a batch is looked at."""
-
-    #: bits to flip in every element: the sign, where imm_scale is -1
-    flip_a: bool = False
-    flip_b: bool = False
-    #: "mn" where imm_trans transposes a matrix in shared memory
-    major_a: str = "k"
-    major_b: str = "k"
-    a_in_memory: bool = False
 
 
 # --- products -------------------------------------------------------------------------------------

@@ -17,6 +17,7 @@ from emulator.errors import OperandError, UndefinedError, shown
 from emulator.isa.wmma import WmmaMultiply, WmmaTransfer
 from emulator.memory.space import AccessError, Fault, Space
 from emulator.warp.call import Call
+from emulator.warp.operands import Setting
 
 
 def run(call: Call) -> Array:
@@ -115,7 +116,7 @@ def _by_kernel(
 ) -> Array | None:
     from emulator.warp import native
 
-    found = native.run(ins, call.target, native.Setting(), words, batch)
+    found = native.run(ins, call.target, Setting(), words, batch)
     return None if found is None else found[0]
 
 
