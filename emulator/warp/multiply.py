@@ -20,7 +20,13 @@ from emulator.warp import single
 from emulator.warp.call import Call
 from emulator.warp.operands import Checked, given_scales, immediates, scale_d_of
 from emulator.warp.scales import gather_scales
-from emulator.warp.sparse import check_metadata, check_selector, gather_metadata, matmul_compressed
+from emulator.warp.sparse import (
+    Compressed,
+    check_metadata,
+    check_selector,
+    gather_metadata,
+    matmul_compressed,
+)
 
 
 def run(call: Call) -> Array:
@@ -38,9 +44,8 @@ def run(call: Call) -> Array:
         scales = _scales(call) if ins.is_block_scaled else ()
         if ins.is_sparse:
             nibbles = _nibbles(call, a)
-            d = matmul_compressed(
-                ins, arithmetic, a, nibbles, b, c, *scales, sign_b=sign_b, engine=call.engine
-            )
+            operands = Compressed(a, nibbles, b, c, *scales)
+            d = matmul_compressed(ins, arithmetic, operands, sign_b=sign_b, engine=call.engine)
         else:
             b = b ^ b.dtype.type(sign_b) if sign_b else b
             d = matmul(arithmetic, a, np.swapaxes(b, -1, -2), c, *scales, engine=call.engine)

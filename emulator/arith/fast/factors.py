@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dtypes import FORMATS, Array, Format, decode_values
-from emulator.arith.arrangement import arrangement
+from emulator.arith.arrangement import arrangement, largest_product
 from emulator.arith.recipes import Arithmetic
 from emulator.arith.steps import FusedDotAdd
 
@@ -97,8 +97,7 @@ def _fits_int32(arithmetic: Arithmetic, step: FusedDotAdd, widen: Format | None)
     """True if int32 holds the sum of eight aligned products of two or four significands each."""
     formats = [widen or arithmetic.a, widen or arithmetic.b]
     formats += [arithmetic.scale] * 2 if arithmetic.scale is not None else []
-    largest = float(np.prod([2 - 2.0**-fmt.mantissa_bits for fmt in formats]))
-    return 8 * largest * 2.0**step.fraction_bits < 2**31
+    return 8 * largest_product(formats) * 2.0**step.fraction_bits < 2**31
 
 
 def _is_readable(fmt: Format) -> bool:

@@ -28,6 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dtypes import FORMATS, Array, Format, code_type, decode_values
+from emulator.arith.arrangement import largest_product
 from emulator.arith.fast import factors
 from emulator.arith.fast.factors import Bool, Side
 from emulator.arith.recipes import Arithmetic
@@ -177,7 +178,7 @@ def _least(fmt: Format) -> float:
 
 def _fits_float32(step: FusedDotAdd, width: int, formats: Sequence[Format]) -> bool:
     """True if float32 holds all sums of `width` products, and every product that is not zero."""
-    largest = width * math.prod(2 - 2.0**-fmt.mantissa_bits for fmt in formats) + 2
+    largest = width * largest_product(formats) + 2
     return largest * 2**step.fraction_bits <= 1 << 24 and all(fmt.bias < 32 for fmt in formats)
 
 

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from dtypes import FORMATS, Array, Format
+from emulator.arith.arrangement import largest_product
 from emulator.arith.fast.factors import Bool, Float32, FusedPlan, Side, is_special, values
 from emulator.arith.fast.fused_code import COLUMNS, ROWS, RUN, Kind, Shape, tiles_function
 from emulator.arith.fast.fused_decoding import Layout, decoding_function
@@ -225,7 +226,7 @@ def _kind(
     step, formats = plan.step, [plan.widen or a, plan.widen or b]
     result, width = FORMATS[step.result], plan.order.shape[1]
     formats += [] if scale is None else [scale, scale]
-    products = float(np.prod([2 - 2.0**-fmt.mantissa_bits for fmt in formats]))
+    products = largest_product(formats)
     bound = (width * products + 2) * 2.0**step.fraction_bits
     k, safe = width + -width % RUN, int((SAFE / 2.0**step.fraction_bits - 2) / products)
     is_directed = directed()
