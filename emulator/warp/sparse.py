@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import math
 from functools import lru_cache
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
 from dtypes import FORMATS, Array, Format, code_type
 from emulator.arith import Engine, dot, matmul, ordinary
 from emulator.arith.arrangement import with_gaps
+from emulator.arith.engines import cut_batch
 from emulator.arith.recipes import Arithmetic
 from emulator.arrays import as_array
 from emulator.errors import OperandError, UndefinedError, shown
@@ -305,18 +306,8 @@ def _matmul_each_row(
         columns = select(ins, x.nibbles, x.b)
         columns = columns ^ columns.dtype.type(sign_b) if sign_b else columns
         return matmul_selected(arithmetic, x.a, columns, *x[3:], engine=engine)
-    # The first axis that can be cut.
-    axis = next(i for i, length in enumerate(batch) if length > 1)
-    count = max(1, batch[axis] * _SELECTED_AT_ONCE // selected)
-
-    def part(y: Array | None, start: int) -> Any:
-        own = -1 if y is None else axis - (len(batch) - (y.ndim - 2))
-        if y is None or own < 0 or y.shape[own] == 1:
-            return y
-        return y[(slice(None),) * own + (slice(start, start + count),)]
-
-    pieces = (Compressed(*(part(y, i) for y in x)) for i in range(0, batch[axis], count))
-    out = [_matmul_each_row(ins, arithmetic, piece, sign_b, engine) for piece in pieces]
+    axis, pieces = cut_batch(batch, _SELECTED_AT_ONCE / selected, x, 2)
+    out = [_matmul_each_row(ins, arithmetic, Compressed(*y), sign_b, engine) for y in pieces]
     return np.concatenate(out, axis)
 
 
