@@ -9,11 +9,13 @@ weights is, in digits, that of the largest product.
 Marks come back with results: where an element is an infinity or a NaN, or a result is too small to
 align or is not finite, the number means nothing, and `vector` must be asked instead.
 
-The same arithmetic stands in three more texts. `steps.fused_dot_add` is the specification and its
-form over int64 arrays, for all operands and recipes. In machine code, `kernels.ordinary` and
-`fused_code` share their steps (`kernels.alignment`), but not the order in which they load: a
-register file of one warp, or tiles of large matrices. They sum in int32, for which NumPy is too
-slow, and `kernels.sums` computes operands that those two mark.
+The arithmetic stands in four other places, each for a reason. `steps.fused_dot_add` has it twice:
+in integers, the specification, and over int64 arrays, for all recipes and all operands, several
+times slower than this. In machine code `kernels.sums` computes any operands, and two texts compute
+ordinary ones, with the steps that `kernels.alignment` has: `kernels.ordinary` for registers of
+warps, where the largest exponent is a maximum of products of powers of two, and `fused_code` for
+tiles of large matrices, where it is found in lanes of 8 bits, 64 at a time. Both add in int32,
+which NumPy is slow at.
 """
 
 from __future__ import annotations
@@ -130,9 +132,9 @@ def _planned(
     cut = mantissa + 1 - (step.precision or result.precision)
     return FloatPlan(
         result,
-        None,
-        None,
-        order,
+        before=None,
+        after=None,
+        order=order,
         in_order=bool((order.ravel() == np.arange(order.size)).all()),
         widen=None,
         adds_c=False,
@@ -148,6 +150,7 @@ def _planned(
     )
 
 
+@lru_cache(maxsize=256)
 def exact_in_groups(arithmetic: Arithmetic, k: int) -> FusedDotAdd | None:
     """The only step of a recipe whose products are first added in groups (fp4 with scales), if
     float64 holds all that it adds: groups in units of their least product, in any order, and
@@ -155,7 +158,9 @@ def exact_in_groups(arithmetic: Arithmetic, k: int) -> FusedDotAdd | None:
     step, scale, (a, b) = arithmetic.steps[0], arithmetic.scale, (arithmetic.a, arithmetic.b)
     if scale is None or len(arithmetic.steps) > 1 or not isinstance(step, FusedDotAdd):
         return None
-    if step.group == 1 or arithmetic.c_shift or k % step.group or len(step.blocks(k)) > 1:
+    if arithmetic.c_shift or k % step.group or len(step.blocks(k)) > 1:
+        return None
+    if not 1 < step.group <= 64:
         return None
     f32 = arithmetic.c.name == step.result == "f32" and step.rounding == "rz"
     finite = a.specials == b.specials == "none" and scale.infinity is None and scale.bits <= 8
