@@ -160,7 +160,7 @@ def convert(
 
 
 def encode(
-    fmt: Format, values: Any, rounding: Rounding = "rn", *, overflow: Overflow = "ieee"
+    fmt: Format, values: object, rounding: Rounding = "rn", *, overflow: Overflow = "ieee"
 ) -> Array:
     """Real values to codes, rounded once from float64.
 

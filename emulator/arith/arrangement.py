@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import NamedTuple
@@ -52,6 +53,11 @@ def arrangement(steps: Sequence[Step]) -> Arrangement | None:
     if len(left) != 1:
         return None
     return Arrangement(left[0], widen, before, after, adds_c)
+
+
+def largest_product(formats: Iterable[Format]) -> float:
+    """The largest product of significands, each from 1 to 2, of these formats."""
+    return math.prod(2 - 2.0**-fmt.mantissa_bits for fmt in formats)
 
 
 @lru_cache(maxsize=1024)

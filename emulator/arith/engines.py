@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from functools import lru_cache
 from importlib import import_module
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 
@@ -17,8 +17,10 @@ from emulator.errors import EmulatorError, OperandError, hint, shown
 Engine = Literal["auto", "reference", "vector", "compiled"]
 ENGINES: tuple[Engine, ...] = ("auto", "reference", "vector", "compiled")
 
+_R = TypeVar("_R")
+
 #: ``dot`` of `reference` or `vector`
-Compute = Callable[..., Any]
+Compute = Callable[..., Array]
 
 #: products that the vector engine holds at a time: 32 MiB in an int64 array
 _PRODUCTS_AT_ONCE = 1 << 22
@@ -134,7 +136,7 @@ def kernels_wanted(engine: Engine, what: Hashable, work: int, d_type: str = "") 
     return True
 
 
-def by_kernels(engine: Engine, compute: Callable[[], Any]) -> Any:
+def by_kernels(engine: Engine, compute: Callable[[], _R]) -> _R | None:
     """Computes with kernels; where LLVM fails, returns None and gives kernels up."""
     try:
         return compute()
@@ -189,19 +191,26 @@ def in_pieces(
     if size <= _PRODUCTS_AT_ONCE or size == a.shape[-1]:
         return compute(arithmetic, a, b, c, scale_a, scale_b)
 
-    # Too much for one piece: cut the first axis that can be cut.
-    axis = next(i for i, n in enumerate(shape) if n > 1)
-    rows = max(1, shape[axis] * _PRODUCTS_AT_ONCE // size)
+    # Too much for one piece.
+    operands = a, b, c[..., None], scale_a, scale_b
+    axis, pieces = cut_batch(shape, _PRODUCTS_AT_ONCE / size, operands, 1)
+    out = [in_pieces(compute, arithmetic, p, q, x[..., 0], *by) for p, q, x, *by in pieces]
+    return np.concatenate(out, axis)
 
-    def part(x: Array, start: int, trailing: int = 1) -> Array:
-        own = axis - (len(shape) - (x.ndim - trailing))
-        if own < 0 or x.shape[own] == 1:
-            return x  # broadcast along that axis
+
+def cut_batch(
+    batch: tuple[int, ...], share: float, operands: Sequence[Array | None], trailing: int
+) -> tuple[int, Iterator[list[Any]]]:
+    """The first axis of a batch that can be cut, and the operands in pieces along it, of at most
+    that share of the batch. They broadcast to it, each with so many axes of its own behind."""
+    axis = next(i for i, n in enumerate(batch) if n > 1)
+    rows = max(1, int(batch[axis] * share))
+
+    def part(x: Array | None, start: int) -> Array | None:
+        own = -1 if x is None else axis - (len(batch) - (x.ndim - trailing))
+        if x is None or own < 0 or x.shape[own] == 1:
+            return x
         return x[(slice(None),) * own + (slice(start, start + rows),)]
 
-    out = []
-    for start in range(0, shape[axis], rows):
-        scales = (None if x is None else part(x, start) for x in (scale_a, scale_b))
-        pieces = part(a, start), part(b, start), part(c, start, 0)
-        out.append(in_pieces(compute, arithmetic, *pieces, *scales))
-    return np.concatenate(out, axis)
+    starts = range(0, batch[axis], rows)
+    return axis, ([part(x, start) for x in operands] for start in starts)

@@ -1,9 +1,9 @@
 """``matmul``: matrices of codes, accumulated over k as a chain of instructions does it.
 
 Most recipes have a fast path: integers through exact float sums or bit counts, fused dot-adds
-through float arithmetic on ordinary numbers (`fused`, `grouped`), fused multiply-add chains through
-the machine's own. What is left, and every element whose operands or result are not ordinary, is
-computed by `vector`, one instruction after the other.
+through float arithmetic on ordinary numbers (`fused`, `fused_tiles`), fused multiply-add chains
+through the machine's own. What is left, and every element whose operands or result are not
+ordinary, is computed by `vector`, one instruction after the other.
 """
 
 from __future__ import annotations
@@ -17,8 +17,9 @@ import numpy as np
 from dtypes import Array, Format, code_type, convert
 from emulator.arith import reference, vector
 from emulator.arith.engines import Compute, Engine, choose, give_up, in_pieces
-from emulator.arith.fast import fused, grouped, integers, small
-from emulator.arith.fast.factors import Bool, FusedPlan, Side, factor, is_special, plan, values
+from emulator.arith.fast import fused, integers
+from emulator.arith.fast.factors import Bool, FusedPlan, Side, is_special, plan
+from emulator.arith.fast.fused import FloatPlan
 from emulator.arith.fast.threads import in_threads
 from emulator.arith.recipes import Arithmetic
 from emulator.arith.steps import IntegerDot, PopcountDot
@@ -29,6 +30,10 @@ _R = TypeVar("_R")
 _MOSTLY_ORDINARY = 0.9
 #: products of one piece of a batch: what fits a cache, and what keeps threads busy
 _PIECE, _COMPILED_PIECE = 1 << 18, 1 << 20
+#: elements of A and B that are decoded at a time without compiled code
+_ELEMENTS = 1 << 22
+#: products up to which NumPy is faster than compiled code
+_FEW_PRODUCTS = 1 << 13
 #: factors to fused dot-adds: single dots are so much slower, and bits so much faster
 _SINGLE_DOTS, _BITS = 64, 64
 #: of results that are all right
@@ -143,8 +148,8 @@ def _by_engine(
     elif not by_blas and not fused_dots:
         work *= _SINGLE_DOTS
     chosen = choose(engine, 0 if by_blas else work, ("matmul", arithmetic) if fused_dots else None)
-    if engine == "auto" and fused_dots and work <= small.MOST_PRODUCTS:
-        chosen = "vector"  # which `small` makes the faster one
+    if engine == "auto" and fused_dots and work <= _FEW_PRODUCTS:
+        chosen = "vector"
     try:
         return compute(chosen)
     except Exception as error:
@@ -184,7 +189,7 @@ def _flat(x: Array, batch: tuple[int, ...]) -> Array:
 
 def _in_groups(arithmetic: Arithmetic, k: int) -> bool:
     # Most have no scales, and need not be looked up.
-    return arithmetic.scale is not None and grouped.exact_step(arithmetic, k) is not None
+    return arithmetic.scale is not None and fused.exact_in_groups(arithmetic, k) is not None
 
 
 def _matmul(arithmetic: Arithmetic, x: Operands, k: int, engine: Engine) -> Array:
@@ -193,7 +198,7 @@ def _matmul(arithmetic: Arithmetic, x: Operands, k: int, engine: Engine) -> Arra
     found = _fast(arithmetic, x, k, engine)
     if found is not None:
         return _settled(arithmetic, x, k, *found)
-    if plan(arithmetic, k) is None:
+    if x.a.shape[-1] == k or plan(arithmetic, k) is None:
         return _by_dots(vector.dot, arithmetic, x, k)
     # The accumulator is converted between instructions.
     c = x.c
@@ -213,16 +218,15 @@ def _fast(arithmetic: Arithmetic, x: Operands, k: int, engine: Engine) -> tuple[
     if isinstance(first, PopcountDot):
         compiled_ones = engine == "compiled"
         return integers.popcount_dot(arithmetic, x.a, x.b, x.c, compiled_ones), _NOWHERE
-    if _in_groups(arithmetic, k):
-        return grouped.chain(arithmetic, *x, k)  # type: ignore[arg-type]
-    made = plan(arithmetic, k)
+    made: FusedPlan | FloatPlan | None = plan(arithmetic, k) if engine == "compiled" else None
+    made = made or fused.plan(arithmetic, k)
     if made is None and engine == "compiled":
         from emulator.arith.fast import compiled
 
         return compiled.float_chain(arithmetic, x.a, x.b, x.c, k)
     if made is None or ((made.before or made.after) and x.a.shape[-1] > k):
         return None
-    return _fused(made, arithmetic, x, k, engine)
+    return _fused(made, arithmetic, x)
 
 
 def _by_dots(compute: Compute, arithmetic: Arithmetic, x: Operands, k: int) -> Array:
@@ -238,7 +242,7 @@ def _by_dots(compute: Compute, arithmetic: Arithmetic, x: Operands, k: int) -> A
 
 
 def _instruction(x: Operands, start: int, k: int) -> Operands:
-    """The operands of the instruction that takes the positions from `start` on."""
+    """The operands of the instruction, or of several, with the `k` positions from `start` on."""
     part, total = slice(start, start + k), x.a.shape[-1]
 
     def own(y: Array | None) -> Array | None:
@@ -279,57 +283,37 @@ def _recompute(arithmetic: Arithmetic, x: Operands, k: int, codes: Array, bad: B
 # --- fused dot-adds -------------------------------------------------------------------------------
 
 
-def _fused(
-    made: FusedPlan, arithmetic: Arithmetic, x: Operands, k: int, engine: Engine
-) -> tuple[Array, Bool]:
+def _fused(made: FusedPlan | FloatPlan, arithmetic: Arithmetic, x: Operands) -> tuple[Array, Bool]:
     """Codes, and where they are to be computed otherwise."""
-    c = x.c if made.before is None else convert(arithmetic.c, made.before, x.c)
-    codes, bad = (None if engine == "compiled" else _small(made, arithmetic, k, x, c)), _NOWHERE
-    if codes is None:
-        sides = ((arithmetic.a, x.a, x.scale_a), (arithmetic.b, x.b, x.scale_b))
-        codes, bad = _chain(made, *sides, arithmetic.scale, c, engine)
+    codes = x.c if made.before is None else convert(arithmetic.c, made.before, x.c)
+    bad, total = _NOWHERE, x.a.shape[-1]
+    at_once = total
+    if isinstance(made, FloatPlan):
+        k = made.order.size
+        at_once = k * max(1, _ELEMENTS // (k * (x.a[..., 0].size + x.b[..., 0].size)))
+    for start in range(0, total, at_once):
+        one = x if at_once >= total else _instruction(x, start, at_once)
+        sides = ((arithmetic.a, one.a, one.scale_a), (arithmetic.b, one.b, one.scale_b))
+        codes, odd = _chain(made, *sides, arithmetic.scale, codes)
+        bad = odd if start == 0 else bad | odd
     return codes if made.after is None else convert(made.result, made.after, codes), bad
 
 
-def _small(made: FusedPlan, arithmetic: Arithmetic, k: int, x: Operands, c: Array) -> Array | None:
-    """The accumulators of one small matrix without scales, if all of it is ordinary."""
-    _, m, n = c.shape
-    one = len(x.a) == len(x.b) == len(c) == 1 and x.scale_a is None
-    if not one or m * n * x.a.shape[-1] > small.MOST_PRODUCTS:
-        return None
-    how = small.plan(arithmetic, k)
-    assert how is not None
-    start = c[0].view(np.float16 if how.half else np.float32)
-    d = small.matmul(how, arithmetic.a, x.a[0], arithmetic.b, x.b[0], start)
-    return None if d is None else _codes(made.result, d[None])
-
-
-def _codes(fmt: Format, numbers: Array) -> Array:
-    """Floats of f16 or f32 as its codes, with one for all NaNs."""
-    with np.errstate(over="ignore", invalid="ignore"):  # of bad elements
-        found = numbers.astype(f"f{fmt.bits // 8}")
-    codes = found.view(code_type(fmt.bits))
-    assert fmt.nan is not None
-    codes[np.isnan(found)] = fmt.nan
-    return codes
-
-
 def _chain(
-    made: FusedPlan, left: Side, right: Side, scale: Format | None, x: Array, engine: Engine
+    made: FusedPlan | FloatPlan, left: Side, right: Side, scale: Format | None, x: Array
 ) -> tuple[Array, Bool]:
     """The codes of accumulators, and where they are to be computed otherwise."""
-    products = _PIECE
-    if engine == "compiled":
+    products, (m, n) = _PIECE, x.shape[-2:]
+    batch = max(len(y) for y in (*left[1:], *right[1:], x) if y is not None)
+    in_tiles, in_lanes = isinstance(made, FusedPlan), False
+    if in_tiles:
         from emulator.arith.fast import fused_tiles
 
-        products = _COMPILED_PIECE
-    m, n = x.shape[-2:]
-    operands = (*left[1:], *right[1:], x)
-    batch = max(len(y) for y in operands if y is not None)
-    in_lanes = engine == "compiled" and fused_tiles.suits_lanes(batch, m, n)
-    if not in_lanes and n < min(m, _COLUMNS):
+        products, in_lanes = _COMPILED_PIECE, fused_tiles.suits_lanes(batch, m, n)
+    few = made.order.size * m * n * batch <= _FEW_PRODUCTS and not in_tiles
+    if not in_lanes and not few and n < min(m, _COLUMNS):
         # The innermost loops run over columns: A·B is also (Bᵀ·Aᵀ)ᵀ.
-        x, bad = _chain(made, right, left, scale, x.swapaxes(-1, -2), engine)
+        x, bad = _chain(made, right, left, scale, x.swapaxes(-1, -2))
         return np.ascontiguousarray(x.swapaxes(-1, -2)), bad.swapaxes(-1, -2)
     size = max(1, products // (m * n * made.order.shape[1]))
     if in_lanes:
@@ -342,37 +326,29 @@ def _chain(
         p, q = (
             (fmt, part(codes, start), part(scales, start)) for fmt, codes, scales in (left, right)
         )
-        if engine != "compiled":
-            return _chain_by_arrays(made, p, q, scale, part(x, start))
-        chain = fused_tiles.chain_of_batch if in_lanes else fused_tiles.chain
-        return chain(made, p, q, scale, part(x, start))
+        c = part(x, start)
+        if isinstance(made, FusedPlan):
+            chain = fused_tiles.chain_of_batch if in_lanes else fused_tiles.chain
+            return chain(made, p, q, scale, c)
+        d, bad = fused.matmul(made, p, q, scale, c.view(f"f{c.itemsize}"))
+        return _codes(made.result, d), bad
 
     if size >= batch:
         return piece(0)
-    out = np.empty((batch, m, n), x.dtype)
+    out = np.empty((batch, m, n), code_type(made.result.bits))
     bad = np.empty(out.shape, np.bool_)
 
     def write(start: int) -> None:
         done = slice(start, start + size)
         out[done], bad[done] = piece(start)
 
-    starts = range(0, batch, size)
-    if engine == "compiled":
-        in_threads(write, starts)
-    else:
-        for start in starts:
-            write(start)
+    in_threads(write, range(0, batch, size), None if in_tiles else 1)
     return out, bad
 
 
-def _chain_by_arrays(
-    made: FusedPlan, left: Side, right: Side, scale: Format | None, x: Array
-) -> tuple[Array, Bool]:
-    u, v = (factor(made, fmt, codes, scale, scales) for fmt, codes, scales in (left, right))
-    d, odd = fused.chain(made, u, v, values(made.result, x))
-    # An accumulator that met a special operand is lost for the rest of its chain.
-    if u.special is not None:
-        odd |= u.special[..., :, None]
-    if v.special is not None:
-        odd |= v.special[..., None, :]
-    return _codes(made.result, d), odd
+def _codes(fmt: Format, numbers: Array) -> Array:
+    """Floats as codes of their format, with one for all NaNs."""
+    codes = numbers.view(code_type(fmt.bits))
+    assert fmt.nan is not None
+    codes[np.isnan(numbers)] = fmt.nan
+    return codes

@@ -31,7 +31,7 @@ def rounded(compute: Callable[..., None], rounding: Rounding) -> Callable[..., N
     if mode is None or set_mode is None:
         return None
 
-    def run(*given: Any) -> None:
+    def run(*given: object) -> None:
         set_mode(mode)
         try:
             compute(*given)

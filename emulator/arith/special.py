@@ -12,8 +12,6 @@ stated twice: here as a function of one code, and in `special_words` over words.
 
 from __future__ import annotations
 
-from typing import Any
-
 from emulator.arith.special_tables import EX2, LG2, RCP, RSQRT, SIN, SQRT, TANH, TANH_BITS, Table
 
 NAN, INFINITY, SIGN, ONE = 0x7FFFFFFF, 0x7F800000, 0x80000000, 0x3F800000
@@ -79,7 +77,7 @@ def _fixed(exponent: int, fraction: int, point: int) -> int:
     return significand << shift if shift >= 0 else significand >> -shift
 
 
-def half(exponent: Any) -> tuple[Any, Any]:
+def half(exponent: int) -> tuple[int, int]:
     """Half of an exponent, and the bit that is left."""
     odd = exponent & 1
     return (exponent - odd) >> 1, odd

@@ -6,13 +6,13 @@ where there are any. Codes are u32, exponents i32, and sums i64.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from emulator.arith.scalar.words import Word, Words
+from emulator.arith.scalar.words import Value, Word, Words
 from emulator.arith.special import FRACTION, INFINITY, INFINITY64H, NAN, ONE, SIGN, TANH_FIRST
 from emulator.arith.special_tables import EX2, LG2, RCP, RSQRT, SIN, SQRT, TANH, TANH_BITS, Table
 
@@ -132,7 +132,9 @@ def sqrt(w: Words, x: Word) -> Word:
     return _roots(w, x, out, sign, INFINITY)
 
 
-def _roots(w: Words, x: Word, out: Word, of_zero: Any, of_infinity: int) -> Word:
+def _roots(
+    w: Words, x: Word, out: Word, of_zero: Value | Callable[[], Value], of_infinity: int
+) -> Word:
     """`out` with the results of operands that are no positive finite numbers."""
     sign, field, _ = _fields(x)
     out = w.put(field == 255, of_infinity, out)

@@ -95,7 +95,7 @@ class Recipe:
     def of(
         cls,
         instruction: Instruction | str,
-        target: Any,
+        target: object,
         *,
         idesc: InstructionDescriptor | int | None = None,
     ) -> Recipe:

@@ -37,7 +37,7 @@ D = TypeVar("D", bound="Descriptor")
 _TRIED = 64
 
 
-def as_words(given: Any) -> Any:
+def as_words(given: object) -> Any:
     """A `Descriptor`, an integer below 2**64 or a list of them as uint64; all else as it is."""
     if isinstance(given, Descriptor):
         return given.encode()

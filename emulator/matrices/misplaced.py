@@ -7,6 +7,8 @@ from contextlib import contextmanager
 from itertools import permutations, product
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from dtypes import array_type
 from emulator.arith.recipes import Arithmetic
 from emulator.errors import OperandError
@@ -20,7 +22,7 @@ class _Given(NamedTuple):
 
     place: str
     shape: tuple[int, int]
-    dtype: Any
+    dtype: np.dtype[Any]
     transposed: bool = False
 
     @property
@@ -30,7 +32,12 @@ class _Given(NamedTuple):
 
 @contextmanager
 def misplaced_named(
-    arithmetic: Arithmetic, codes: bool, sizes: Mapping[str, int], a: Any, b: Any, c: Any = None
+    arithmetic: Arithmetic,
+    codes: bool,
+    sizes: Mapping[str, int],
+    a: object,
+    b: object,
+    c: object = None,
 ) -> Iterator[None]:
     """Where operands are refused although they would fit transposed or in each other's places, the
     message says so. `sizes` are those of m, n and k that are fixed."""
@@ -46,7 +53,7 @@ def misplaced_named(
         raise OperandError(f"{error}; {_said(found[0])}") from None
 
 
-def _given(place: str, values: Any) -> _Given | None:
+def _given(place: str, values: object) -> _Given | None:
     """None for what is no matrix."""
     shape: tuple[int, ...] = getattr(values, "shape", ())
     dtype = getattr(values, "dtype", None)
@@ -56,7 +63,7 @@ def _given(place: str, values: Any) -> _Given | None:
 
 
 def _arranged(
-    given: list[_Given], wanted: list[Any], sizes: Mapping[str, int]
+    given: list[_Given], wanted: list[np.dtype[Any] | None], sizes: Mapping[str, int]
 ) -> list[tuple[_Given, ...]]:
     """The ways to fit the matrices that change least; one that changes nothing is not among them,
     since it was refused."""
@@ -73,7 +80,9 @@ def _arranged(
     return best
 
 
-def _fits(way: tuple[_Given, ...], wanted: list[Any], sizes: Mapping[str, int]) -> bool:
+def _fits(
+    way: tuple[_Given, ...], wanted: list[np.dtype[Any] | None], sizes: Mapping[str, int]
+) -> bool:
     known = dict(sizes)
     for x, axes, dtype in zip(way, _AXES, wanted, strict=False):
         if dtype is not None and x.dtype != dtype:

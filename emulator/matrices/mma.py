@@ -24,7 +24,7 @@ from emulator.matrices.operands import (
 )
 from emulator.targets import Target
 from emulator.warp.call import Undefined, check_undefined
-from emulator.warp.sparse import check_metadata, matmul_compressed, metadata
+from emulator.warp.sparse import Compressed, check_metadata, matmul_compressed, metadata
 
 if TYPE_CHECKING:
     from emulator.layout.instruction_descriptor import InstructionDescriptor
@@ -93,7 +93,9 @@ def mma(
         if ins.is_sparse:
             if undefined == "raise":
                 check_metadata(ins, nibbles, a, 0)
-            d = matmul_compressed(ins, arithmetic, a, nibbles, b, c, *scales, engine=engine)
+            d = matmul_compressed(
+                ins, arithmetic, Compressed(a, nibbles, b, c, *scales), engine=engine
+            )
         else:
             d = matmul(arithmetic, a, np.swapaxes(b, -1, -2), c, *scales, engine=engine)
     return d if codes else array_from_codes(arithmetic.d, d)
@@ -108,7 +110,7 @@ def _check_full(ins: MatrixInstruction, a: Any) -> None:
         )
 
 
-def _check_nibbles(ins: MatrixInstruction, given: Any) -> Array:
+def _check_nibbles(ins: MatrixInstruction, given: object) -> Array:
     """Metadata nibbles ``(…, m, chunks)``, or OperandError."""
     want, nibbles = (ins.m, ins.k // ins.chunk), as_array(given, "nibbles")
     if nibbles.dtype.kind not in "ui":
@@ -129,7 +131,7 @@ def _check_nibbles(ins: MatrixInstruction, given: Any) -> Array:
 
 
 def _scales(
-    ins: MatrixInstruction, scale_a: Any, scale_b: Any
+    ins: MatrixInstruction, scale_a: object, scale_b: object
 ) -> tuple[Array | None, Array | None]:
     if not ins.is_block_scaled:
         if scale_a is not None or scale_b is not None:

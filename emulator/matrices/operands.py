@@ -38,13 +38,13 @@ def instruction_first_or_named(function: Callable[..., _R]) -> Callable[..., _R]
 
     @wraps(function)
     def call(
-        *operands: Any,
+        *operands: object,
         instruction: Instruction | str | None = None,
         ins: Instruction | str | None = None,  # as version 0.2 called that of mma
-        a: Any = None,
-        b: Any = None,
-        c: Any = None,
-        **options: Any,
+        a: object = None,
+        b: object = None,
+        c: object = None,
+        **options: object,
     ) -> _R:
         named = [x for x in (instruction, ins) if x is not None]
         found, matrices = _apart(name, operands, named)
@@ -134,7 +134,7 @@ def signed(ins: MatrixInstruction, a: Array, b: Array) -> tuple[Array, Array]:
 
 
 def operand_codes(
-    name: str, values: Any, fmt: Format, shape: tuple[int | None, ...], codes: bool
+    name: str, values: object, fmt: Format, shape: tuple[int | None, ...], codes: bool
 ) -> Array:
     """Codes of an operand: `values` are codes, or of the format's type.
 
@@ -157,7 +157,7 @@ def operand_codes(
     return array.astype(code_type(fmt.bits), copy=False)
 
 
-def _advice(name: str, values: Any, fmt: Format) -> str:
+def _advice(name: str, values: object, fmt: Format) -> str:
     """Advice on how to convert an operand to the type that it must have."""
     codes = "element codes as unsigned integers with codes=True"
     type_ = array_type(fmt)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 import numpy as np
 
@@ -24,7 +24,13 @@ def check_scale_layout(given: object) -> None:
 
 
 def scale_codes(
-    ins: MatrixInstruction, scale_a: Any, scale_b: Any, m: int, n: int, k: int, layout: ScaleLayout
+    ins: MatrixInstruction,
+    scale_a: object,
+    scale_b: object,
+    m: int,
+    n: int,
+    k: int,
+    layout: ScaleLayout,
 ) -> tuple[Array | None, Array | None]:
     """Codes ``(…, m, v)`` and ``(…, v, n)`` of whole instructions along k; None without scales.
 
@@ -55,7 +61,7 @@ def scale_codes(
     return a, np.swapaxes(b, -1, -2)
 
 
-def _codes(name: str, given: Any, fmt: Format, shape: tuple[int, ...] | None) -> Array:
+def _codes(name: str, given: object, fmt: Format, shape: tuple[int, ...] | None) -> Array:
     """Codes, from codes or from the type that libraries keep them in: float8_e8m0fnu for ue8m0,
     float8_e4m3fn, which has a sign that must be 0, for ue4m3. Of no `shape`: flat."""
     array = as_array(given, name)

@@ -9,23 +9,16 @@ from __future__ import annotations
 
 import numpy as np
 
-from dtypes import FORMATS, Array
+from dtypes import Array
 from emulator.arith import Engine, matmul
 from emulator.arith.arrangement import with_gaps
 from emulator.arith.fast.factors import is_special
 from emulator.arith.recipes import Arithmetic
 from emulator.arrays import as_array
-from emulator.errors import OperandError, UndefinedError
+from emulator.errors import OperandError
 from emulator.isa.matrix import MatrixInstruction
 from emulator.matrices.operands import check_shape
-from emulator.warp.sparse import (
-    EQUAL,
-    legal_nibbles,
-    magnitude_mask,
-    matmul_compressed,
-    metadata,
-    spread_out,
-)
+from emulator.warp.sparse import Compressed, check_metadata, matmul_compressed, metadata, spread_out
 
 #: a nibble that every sparse type defines: for what is padded
 _PADDING = 0b0100
@@ -50,7 +43,7 @@ def compressed(ins: MatrixInstruction, a: Array, given: object | None) -> tuple[
             "whole chunks"
         )
     check_shape("nibbles", nibbles, (a.shape[-2], a.shape[-1] // slots))
-    _check_legal(ins, nibbles, a, slots)
+    check_metadata(ins, nibbles, a)
     missing = -nibbles.shape[-1] % (ins.k // ins.chunk)
     axes = [(0, 0)] * (nibbles.ndim - 1)
     nibbles = np.pad(nibbles, [*axes, (0, missing)], constant_values=_PADDING)
@@ -58,68 +51,32 @@ def compressed(ins: MatrixInstruction, a: Array, given: object | None) -> tuple[
     return a, nibbles.astype(np.uint8, copy=False)
 
 
-def _check_legal(ins: MatrixInstruction, nibbles: Array, a: Array, slots: int) -> None:
-    """Equal indices over stored zeros are harmless, and CUTLASS's compressor writes them."""
-    legal = sorted(legal_nibbles(ins))
-    wrong = ~np.isin(nibbles, legal)
-    if not wrong.any():
-        return
-    magnitude = a.dtype.type(magnitude_mask(FORMATS[ins.a_type]))
-    stored = a.reshape(*a.shape[:-1], -1, slots) & magnitude
-    wrong = wrong & ~(np.isin(nibbles, EQUAL) & (stored == 0).all(-1))
-    if wrong.any():
-        *batch, row, chunk = (int(i) for i in np.argwhere(wrong)[0])
-        raise UndefinedError(
-            f"metadata of row {row}, chunk {chunk}{f' (batch {tuple(batch)})' if batch else ''} is "
-            f"{int(nibbles[(*batch, row, chunk)])}; {ins.family} on {ins.a_type} defines "
-            f"{', '.join(f'{x:04b}' for x in legal)}"
-        )
-
-
 def matmul_sparse(
-    ins: MatrixInstruction,
-    arithmetic: Arithmetic,
-    a: Array,
-    nibbles: Array,
-    b: Array,
-    c: Array,
-    scale_a: Array | None = None,
-    scale_b: Array | None = None,
-    *,
-    engine: Engine = "auto",
+    ins: MatrixInstruction, arithmetic: Arithmetic, x: Compressed, engine: Engine = "auto"
 ) -> Array:
-    """`matmul` of a compressed A ``(…, m, k / 2)``, its nibbles, and B by columns ``(…, n, k)``."""
+    """`matmul` of a compressed A and B by columns ``(…, n, k)``."""
     written_out = with_gaps(arithmetic, ins.stored_k * ins.chunk // ins.k)
     if written_out is None or engine == "reference":
-        return _one_by_one(ins, arithmetic, a, nibbles, b, c, scale_a, scale_b, engine)
-    full = spread_out(ins, a, nibbles)
-    d = matmul(written_out, full, b, c, scale_a, scale_b, k=ins.k, engine=engine)
+        return _one_by_one(ins, arithmetic, x, engine)
+    full = spread_out(ins, x.a, x.nibbles)
+    d = matmul(written_out, full, *x[2:], k=ins.k, engine=engine)
     fmt = arithmetic.b
     if not fmt.is_float or fmt.specials == "none":
         return d
-    special = is_special(fmt, b)
-    columns = np.nonzero(special.any((*range(b.ndim - 2), -1)))[0]
+    special = is_special(fmt, x.b)
+    columns = np.nonzero(special.any((*range(x.b.ndim - 2), -1)))[0]
     if len(columns):
-        some = None if scale_b is None else scale_b[..., columns, :]
-        d[..., columns] = _one_by_one(
-            ins, arithmetic, a, nibbles, b[..., columns, :], c[..., columns], scale_a, some, engine
-        )
+        by = x.scale_b if x.scale_b is None else x.scale_b[..., columns, :]
+        some = x._replace(b=x.b[..., columns, :], c=x.c[..., columns], scale_b=by)
+        d[..., columns] = _one_by_one(ins, arithmetic, some, engine)
     return d
 
 
 def _one_by_one(
-    ins: MatrixInstruction,
-    arithmetic: Arithmetic,
-    a: Array,
-    nibbles: Array,
-    b: Array,
-    c: Array,
-    scale_a: Array | None,
-    scale_b: Array | None,
-    engine: Engine,
+    ins: MatrixInstruction, arithmetic: Arithmetic, given: Compressed, engine: Engine
 ) -> Array:
     """One instruction after the other, on tiles of its m rows."""
-    count, m = b.shape[-1] // ins.k, a.shape[-2]
+    c, count, m = given.c, given.b.shape[-1] // ins.k, given.a.shape[-2]
 
     def tiles(x: Array) -> Array:
         """Rows to tiles of m rows, instructions along k first: ``(count, …, tiles, m, each)``."""
@@ -131,12 +88,13 @@ def _one_by_one(
         x = x.reshape(*x.shape[:-1], count, x.shape[-1] // count)
         return np.moveaxis(x, -2, 0)[..., None, :, :]
 
-    p, e, q = tiles(a), tiles(nibbles), columns(b).swapaxes(-1, -2)
-    u = None if scale_a is None else tiles(scale_a)
-    v = None if scale_b is None else columns(scale_b)
+    p, e, q = tiles(given.a), tiles(given.nibbles), columns(given.b).swapaxes(-1, -2)
+    u = None if given.scale_a is None else tiles(given.scale_a)
+    v = None if given.scale_b is None else columns(given.scale_b)
     pad = [(0, 0)] * (c.ndim - 2) + [(0, -m % ins.m), (0, 0)]
     x = np.pad(c, pad).reshape(*c.shape[:-2], -1, ins.m, c.shape[-1])
     for i in range(count):
         scales = (None if y is None else y[i] for y in (u, v))
-        x = matmul_compressed(ins, arithmetic, p[i], e[i], q[i], x, *scales, engine=engine)
+        one = Compressed(p[i], e[i], q[i], x, *scales)
+        x = matmul_compressed(ins, arithmetic, one, engine=engine)
     return x.reshape(*x.shape[:-3], -1, x.shape[-1])[..., :m, :]

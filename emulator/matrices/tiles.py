@@ -14,6 +14,7 @@ from emulator.arith.fast.wide import add
 from emulator.arith.recipes import Arithmetic
 from emulator.isa.matrix import MatrixInstruction
 from emulator.matrices.sparse_tiles import matmul_sparse
+from emulator.warp.sparse import Compressed
 
 #: rows and columns of a tile of D, and the k that is decoded at a time
 TILE, SEGMENT = 1024, 2048
@@ -115,9 +116,8 @@ def _chain(order: Order, steps: Steps, c: Array) -> Array:
         else:
             assert nibbles is not None
             ins = order.sparse
-            partial = matmul_sparse(
-                ins, order.arithmetic, a, nibbles, b, partial, *scales, engine=order.engine
-            )
+            operands = Compressed(a, nibbles, b, partial, *scales)
+            partial = matmul_sparse(ins, order.arithmetic, operands, order.engine)
         x = add(FORMATS["f32"], x, partial) if order.promote else partial
     return x
 

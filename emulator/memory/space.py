@@ -63,7 +63,7 @@ class Space:
         self.replaced: list[tuple[int, Array, Array]] | None = None
 
     @classmethod
-    def of(cls, given: Any, keyword: str) -> Space:
+    def of(cls, given: object, keyword: str) -> Space:
         """Converts the argument ``shared=`` or ``global_memory=``: a space or an array of bytes."""
         if isinstance(given, Space):
             return given
@@ -237,7 +237,7 @@ class Space:
         self.data[...] = whole.data
 
 
-def _shown(given: Any) -> str:
+def _shown(given: object) -> str:
     """Description of a value given in place of an array of bytes, for a message."""
     if not isinstance(given, np.ndarray):
         return shown(given)

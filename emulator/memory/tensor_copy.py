@@ -194,7 +194,7 @@ class BoxPlan:
         """Bytes that a load counts towards its mbarrier, those outside of the tensor included."""
         return self.rows * self.row_bytes
 
-    def at(self, address: int, coordinates: Any, offsets: Any = ()) -> PlacedCopy:
+    def at(self, address: int, coordinates: object, offsets: object = ()) -> PlacedCopy:
         """The copies that begin at `coordinates` of a tensor at `address`.
 
         `coordinates` are 32-bit registers ``(…, n)``, taken as signed, in the order of the
@@ -264,7 +264,7 @@ def _wrapped(address: int) -> int:
     return address - (address >> 63 << 64)
 
 
-def _integers(what: str, given: Any, count: int, mode: str) -> Int64:
+def _integers(what: str, given: object, count: int, mode: str) -> Int64:
     values = np.asarray(given)
     if values.shape[-1:] != (count,) or (count and values.dtype.kind not in "iu"):
         raise OperandError(
@@ -315,7 +315,7 @@ def _plan(m: TensorMap, mode: str) -> BoxPlan:
     return BoxPlan(m, mode, 4, geometry)
 
 
-def place_problem(p: BoxPlan, coordinates: Any, stores: bool) -> str:
+def place_problem(p: BoxPlan, coordinates: object, stores: bool) -> str:
     """The reason why a copy may not begin at coordinates; "" where it may.
 
     An H200 answers each of these with "illegal instruction". What holds for stores and reductions

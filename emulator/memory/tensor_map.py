@@ -101,7 +101,7 @@ class TensorMap:
     @accepts_tensors()
     def tiled(
         cls,
-        array_or_address: Any,
+        array_or_address: object,
         *,
         dtype: str | None = None,
         dims: Sequence[int] | None = None,
@@ -142,7 +142,7 @@ box=(64, 32), swizzle='128B')
     @accepts_tensors()
     def im2col(
         cls,
-        array_or_address: Any,
+        array_or_address: object,
         *,
         dtype: str | None = None,
         dims: Sequence[int] | None = None,

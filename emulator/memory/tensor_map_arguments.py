@@ -39,7 +39,7 @@ CHOICES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
 class Backing:
     """The array that a map describes; equal to itself alone, whatever its elements."""
 
-    def __init__(self, array: Any) -> None:
+    def __init__(self, array: object) -> None:
         self.array = array
 
     def __eq__(self, other: object) -> bool:
@@ -102,7 +102,7 @@ def check_dtype(dtype: str) -> None:
     )
 
 
-def check_choice(option: str, given: Any) -> None:
+def check_choice(option: str, given: object) -> None:
     """Raises OperandError for a name that an option lacks, UnsupportedError for a newer one."""
     legal, newer = CHOICES[option]
     if isinstance(given, str) and given in newer:
@@ -116,7 +116,7 @@ def check_choice(option: str, given: Any) -> None:
         )
 
 
-def tensor_of(given: Any, dtype: str | None, dims: Any, strides: Any) -> Tensor:
+def tensor_of(given: object, dtype: str | None, dims: object, strides: object) -> Tensor:
     """The tensor that an array or address and the arguments beside it describe.
 
     Raises OperandError where they do not, or where the array's elements are no dtype of a map.
@@ -169,7 +169,7 @@ def _tensor_of_array(array: Any, dtype: str | None, dims: Any, strides: Any) -> 
     return Tensor(dtype, None, sizes, steps[1:], backing)
 
 
-def _strides(given: Any, dims: Ints, dtype: str) -> Ints:
+def _strides(given: object, dims: Ints, dtype: str) -> Ints:
     """The strides given, or those of a tensor without gaps."""
     if given is not None:
         return integers("strides", given, max(len(dims) - 1, 0))

@@ -14,6 +14,7 @@ from emulator.ptx.tree import (
     Field,
     Initialiser,
     Integer,
+    Pointer,
     RegisterDeclaration,
     SymbolAddress,
     Values,
@@ -72,6 +73,18 @@ class Prefix:
             self.type = intern(text[1:])
             lexer.advance()
 
+    def variable(
+        self,
+        name: DeclaredName,
+        dimensions: tuple[int | None, ...],
+        *,
+        pointer: Pointer | None = None,
+        value: Initialiser | None = None,
+    ) -> Variable:
+        """A variable or parameter that is declared with these words."""
+        facts = self.space, self.type, self.vector, dimensions, self.alignment, self.linkage
+        return Variable(name, *facts, self.attributes, pointer, value, name.at)
+
 
 def declaration(
     lexer: Lexer, linkage: str | None = None
@@ -79,16 +92,12 @@ def declaration(
     """A declaration with its semicolon: a node for each variable, or one for all registers."""
     prefix = Prefix(lexer, linkage)
     if prefix.space == "reg":
-        names = [_declared_name(lexer)]
-        while lexer.accept(","):
-            names.append(_declared_name(lexer))
+        names = lexer.listed(_declared_name)
         _end(lexer)
-        return (RegisterDeclaration(prefix.type, prefix.vector, tuple(names), prefix.at),)
-    found = [_variable(lexer, prefix)]
-    while lexer.accept(","):
-        found.append(_variable(lexer, prefix))
+        return (RegisterDeclaration(prefix.type, prefix.vector, names, prefix.at),)
+    found = lexer.listed(lambda x: _variable(x, prefix))
     _end(lexer)
-    return tuple(found)
+    return found
 
 
 def _end(lexer: Lexer) -> None:
@@ -101,19 +110,7 @@ def _variable(lexer: Lexer, prefix: Prefix) -> Variable:
     name = _declared_name(lexer)
     sizes = dimensions(lexer) if name.numbered is None else ()
     value = initialiser(lexer) if lexer.accept("=") else None
-    return Variable(
-        name,
-        prefix.space,
-        prefix.type,
-        prefix.vector,
-        sizes,
-        prefix.alignment,
-        prefix.linkage,
-        prefix.attributes,
-        None,
-        value,
-        name.at,
-    )
+    return prefix.variable(name, sizes, value=value)
 
 
 def _declared_name(lexer: Lexer) -> DeclaredName:
@@ -150,23 +147,19 @@ def attributes(lexer: Lexer) -> tuple[Attribute, ...]:
     """``.attribute(.managed, .unified(1, 2))``."""
     lexer.expect(".attribute")
     lexer.expect("(")
-    found = [_attribute(lexer)]
-    while lexer.accept(","):
-        found.append(_attribute(lexer))
+    found = lexer.listed(_attribute)
     lexer.expect(")")
-    return tuple(found)
+    return found
 
 
 def _attribute(lexer: Lexer) -> Attribute:
     at = lexer.at
     name = lexer.take("directive", "an attribute such as .managed")[1:]
-    values: list[int] = []
+    values: tuple[int, ...] = ()
     if lexer.accept("("):
-        values.append(literal(lexer, "an integer"))
-        while lexer.accept(","):
-            values.append(literal(lexer, "an integer"))
+        values = lexer.listed(lambda x: literal(x, "an integer"))
         lexer.expect(")")
-    return Attribute(name, tuple(values), at)
+    return Attribute(name, values, at)
 
 
 def dimensions(lexer: Lexer) -> tuple[int | None, ...]:

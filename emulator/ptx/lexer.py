@@ -8,11 +8,13 @@ are one token each. What PTX does not know becomes a token too, which no rule of
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from typing import NoReturn
+from collections.abc import Callable, Iterator
+from typing import NoReturn, TypeVar
 
 from emulator.errors import ParseError, quoted
 from emulator.ptx.source import Source
+
+Item = TypeVar("Item")
 
 #: how deep blocks, parentheses and braces may nest: no recursion over a tree ends at Python's limit
 NESTING = 40
@@ -98,6 +100,21 @@ class Lexer:
             self.fail(expected)
         self.advance()
         return text
+
+    def listed(self, item: Callable[[Lexer], Item]) -> tuple[Item, ...]:
+        """Parses one item, or several with commas between them."""
+        found = [item(self)]
+        while self.accept(","):
+            found.append(item(self))
+        return tuple(found)
+
+    def in_parentheses(self, item: Callable[[Lexer], Item]) -> tuple[Item, ...]:
+        """Parses items behind a parenthesis, which may be none, and the one that closes it."""
+        found = () if self.text == ")" else self.listed(item)
+        if self.text != ")":
+            self.fail("',' or ')'")
+        self.advance()
+        return found
 
     def while_kind(self, kind: str) -> Iterator[str]:
         """Passes the tokens of a kind, and gives their texts."""

@@ -309,7 +309,7 @@ class _Rewriter(NamedTuple):
         renamed: tree.Function = self._node(function)
         return renamed
 
-    def _node(self, node: Any) -> Any:
+    def _node(self, node: object) -> Any:
         """A node with other names; what is none as it is."""
         if not isinstance(node, tuple):
             return node

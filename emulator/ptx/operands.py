@@ -200,12 +200,4 @@ def _call(lexer: Lexer) -> tuple[Operand, ...]:
 def _arguments(lexer: Lexer) -> Arguments:
     at = lexer.at
     lexer.expect("(")
-    items = []
-    if lexer.text != ")":
-        items.append(_item(lexer))
-        while lexer.accept(","):
-            items.append(_item(lexer))
-    if lexer.text != ")":
-        lexer.fail("',' or ')'")
-    lexer.advance()
-    return Arguments(tuple(items), at)
+    return Arguments(lexer.in_parentheses(_item), at)

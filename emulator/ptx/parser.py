@@ -78,7 +78,8 @@ def parse_statements(text: str) -> Block:
 def _header(lexer: Lexer) -> Header:
     """The directives at the top of a file, in their order; each may be left out here."""
     at = lexer.at
-    version, names, address_size = None, [], None
+    version, address_size = None, None
+    names: list[str] = []
     if lexer.accept(".version"):
         if not _VERSION.fullmatch(lexer.text):
             lexer.fail("a number such as 8.0")
@@ -86,9 +87,7 @@ def _header(lexer: Lexer) -> Header:
         version = int(major), int(minor)
         lexer.advance()
     while lexer.accept(".target"):
-        names.append(intern(lexer.name("a name such as sm_90a")))
-        while lexer.accept(","):
-            names.append(intern(lexer.name("a name such as sm_90a")))
+        names += lexer.listed(lambda x: intern(x.name("a name such as sm_90a")))
     if lexer.accept(".address_size"):
         if lexer.text not in ("32", "64"):
             lexer.fail("32 or 64")

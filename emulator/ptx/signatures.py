@@ -42,17 +42,7 @@ _DIRECTIVES = {
 
 def parameters(lexer: Lexer) -> tuple[Variable, ...]:
     """``(.param .u64 a, .param .align 8 .b8 b[16])``; empty where no parenthesis stands."""
-    if not lexer.accept("("):
-        return ()
-    found = []
-    if lexer.text != ")":
-        found.append(_parameter(lexer))
-        while lexer.accept(","):
-            found.append(_parameter(lexer))
-    if lexer.text != ")":
-        lexer.fail("',' or ')'")
-    lexer.advance()
-    return tuple(found)
+    return lexer.in_parentheses(_parameter) if lexer.accept("(") else ()
 
 
 def _parameter(lexer: Lexer) -> Variable:
@@ -73,19 +63,7 @@ def _parameter(lexer: Lexer) -> Variable:
     sizes = dimensions(lexer)
     if len(sizes) > 1:
         raise lexer.error(name.at, "a parameter has one dimension at most")
-    return Variable(
-        name,
-        prefix.space,
-        prefix.type,
-        prefix.vector,
-        sizes,
-        prefix.alignment,
-        None,
-        prefix.attributes,
-        pointer,
-        None,
-        name.at,
-    )
+    return prefix.variable(name, sizes, pointer=pointer)
 
 
 def directives(lexer: Lexer, kind: str) -> tuple[Directive, ...]:
@@ -122,8 +100,6 @@ def _directive(lexer: Lexer, kind: str) -> Directive:
 def pragma_strings(lexer: Lexer) -> tuple[str, ...]:
     """The strings of ``.pragma "a", "b";``."""
     lexer.expect(".pragma")
-    strings = [lexer.take("string", "a string")[1:-1]]
-    while lexer.accept(","):
-        strings.append(lexer.take("string", "a string")[1:-1])
+    strings = lexer.listed(lambda x: x.take("string", "a string")[1:-1])
     lexer.expect(";")
-    return tuple(strings)
+    return strings

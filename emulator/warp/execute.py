@@ -30,11 +30,11 @@ RUNNERS = {
 @accepts_tensors(words=True)
 def execute(
     ins: Instruction | str,
-    *operands: Any,
+    *operands: object,
     target: str | Target,
     engine: Engine = "auto",
     undefined: Undefined = "raise",
-    **options: Any,
+    **options: object,
 ) -> Array:
     """Executes `ins`, an Instruction or its opcode, as `target` does; registers in, registers out.
 

@@ -4,7 +4,6 @@ codes, select what a sparse A meets, compute the dot products, scatter and pack 
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 
@@ -21,7 +20,13 @@ from emulator.warp import single
 from emulator.warp.call import Call
 from emulator.warp.operands import Checked, given_scales, immediates, scale_d_of
 from emulator.warp.scales import gather_scales
-from emulator.warp.sparse import check_metadata, check_selector, gather_metadata, matmul_compressed
+from emulator.warp.sparse import (
+    Compressed,
+    check_metadata,
+    check_selector,
+    gather_metadata,
+    matmul_compressed,
+)
 
 
 def run(call: Call) -> Array:
@@ -39,9 +44,8 @@ def run(call: Call) -> Array:
         scales = _scales(call) if ins.is_block_scaled else ()
         if ins.is_sparse:
             nibbles = _nibbles(call, a)
-            d = matmul_compressed(
-                ins, arithmetic, a, nibbles, b, c, *scales, sign_b=sign_b, engine=call.engine
-            )
+            operands = Compressed(a, nibbles, b, c, *scales)
+            d = matmul_compressed(ins, arithmetic, operands, sign_b=sign_b, engine=call.engine)
         else:
             b = b ^ b.dtype.type(sign_b) if sign_b else b
             d = matmul(arithmetic, a, np.swapaxes(b, -1, -2), c, *scales, engine=call.engine)
@@ -81,11 +85,10 @@ def _run_kernel(call: Call, x: Checked, batch: tuple[int, ...]) -> Array | None:
     from emulator.warp import native
 
     ins = call.instruction
-    setting = native.Setting(**x.setting)
     found = native.run(
         ins,
         call.target,
-        setting,
+        x.setting,
         x.operands,
         batch,
         shared=x.shared,
@@ -108,7 +111,7 @@ def check(call: Call) -> None:
         check_selector(call.instruction, call.options.get("selector", 0))
 
 
-def _argument(ins: MatrixInstruction, name: str, given: Any) -> str:
+def _argument(ins: MatrixInstruction, name: str, given: object) -> str:
     """Name of an operand in a call; it may be a descriptor or registers."""
     named = {x[name].kind: x[name].argument for x in ins.signatures()}
     is_descriptor = np.asarray(given).dtype == np.uint64 or "vector" not in named

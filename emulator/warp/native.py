@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from dtypes import Array, Place, code_type
 from emulator.arith.fast.kernels import batch as kernels
-from emulator.arith.fast.kernels.batch import OperandMemory, address_of, in_runs
+from emulator.arith.fast.kernels.batch import Native, OperandMemory, address_of, in_runs
 from emulator.arith.fast.kernels.product import OPERANDS, Product, Sparsity, Units, arranged
 from emulator.arith.fast.kernels.transfer import known_words
 from emulator.arith.steps import IntegerDot, PopcountDot
@@ -26,6 +26,7 @@ from emulator.isa.wmma import WmmaMultiply
 from emulator.memory.descriptors import tile_places
 from emulator.memory.space import Space
 from emulator.targets import Target
+from emulator.warp.operands import Setting
 from emulator.warp.scales import chosen_scales
 from emulator.warp.sparse import legal_nibbles
 
@@ -38,18 +39,6 @@ _WORD = 32
 _REMEMBERED = 1 << 14
 #: what a kernel takes for one product whose C counts as zero, and for one whose does not
 _KEPT = np.zeros(1, np.int64), np.ones(1, np.int64)
-
-
-class Setting(NamedTuple):
-    """Settings that are fixed before a batch is looked at."""
-
-    #: bits to flip in every element: the sign, where imm_scale is -1
-    flip_a: bool = False
-    flip_b: bool = False
-    #: "mn" where imm_trans transposes a matrix in shared memory
-    major_a: str = "k"
-    major_b: str = "k"
-    a_in_memory: bool = False
 
 
 # --- products -------------------------------------------------------------------------------------
@@ -475,7 +464,7 @@ class WarpFunction(NamedTuple):
     one after the other.
     """
 
-    compute: Any
+    compute: Native
     #: byte of each operand's first register from `registers` on: a, b, c, e, scale_a, scale_b
     offsets: dict[str, int]
     #: bytes of all of them, and of the registers of D
@@ -540,7 +529,7 @@ class GroupFunction(NamedTuple):
     other.
     """
 
-    compute: Any
+    compute: Native
     #: its arguments, without the addresses below
     words: Int64
     #: bytes from the multiple of 1024 where A and B start to their ends; 0: A is in registers

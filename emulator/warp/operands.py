@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -19,10 +19,22 @@ from emulator.warp.scales import chosen_scales, scale_words
 from emulator.warp.sparse import check_selector, metadata_words
 
 
+class Setting(NamedTuple):
+    """What is fixed of a multiplication before a batch is looked at."""
+
+    #: bits to flip in every element: the sign, where imm_scale is -1
+    flip_a: bool = False
+    flip_b: bool = False
+    #: "mn" where imm_trans transposes a matrix in shared memory
+    major_a: str = "k"
+    major_b: str = "k"
+    a_in_memory: bool = False
+
+
 class Checked(NamedTuple):
     """The operands of a call as `native.run` takes them."""
 
-    setting: dict[str, Any]
+    setting: Setting
     operands: dict[str, Array]
     batches: list[tuple[int, ...]]
     shared: Space | None
@@ -35,15 +47,12 @@ class Checked(NamedTuple):
         """Raises EmulatorError for operands that are wrong, though not for all of those."""
         ins, given, options = call.instruction, call.operands, call.options
         operands, batches, scales = {}, [], {}
-        setting: dict[str, Any] = {}
-        shared, keep = None, None
+        setting, shared, keep = Setting(), None, None
         if ins.is_wgmma:
             a, b = (as_array(as_words(given[name]), f"operand {name}") for name in "ab")
             inside = a.dtype == np.uint64
             signs, majors = immediates(call, "descriptor" if inside else "vector")
-            setting = {"a_in_memory": inside}
-            setting |= {f"flip_{name}": sign == -1 for name, sign in signs.items()}
-            setting |= {f"major_{name}": major for name, major in majors.items()}
+            setting = Setting(signs["a"] == -1, signs["b"] == -1, majors["a"], majors["b"], inside)
             keep, shared = scale_d_of(call), call.memory
             batches += [keep.shape, shared.batch]
             if b.dtype != np.uint64 or type(shared) is not Space:
@@ -69,8 +78,8 @@ class Checked(NamedTuple):
         return cls(setting, operands, batches, shared, keep, selector, scales)
 
 
-def given_scales(call: Call, operand: str) -> Any:
-    words = call.options.get(operand)
+def given_scales(call: Call, operand: str) -> Array:
+    words: Array | None = call.options.get(operand)
     if words is None:
         needed = f"{operand}=, one uint32 word of scales per lane"
         raise OperandError(f"{call.instruction} needs {needed}")

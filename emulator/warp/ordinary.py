@@ -76,7 +76,7 @@ def _check_count(ins: OrdinaryInstruction, sources: list[Operand], count: int) -
         )
 
 
-def _words(ins: OrdinaryInstruction, operand: Operand, given: Any) -> Array | int:
+def _words(ins: OrdinaryInstruction, operand: Operand, given: object) -> Array | int:
     """An operand as an array of words of its type; an immediate as an integer."""
     if operand.kind == "immediate":
         number = as_integer(given)

@@ -1,9 +1,9 @@
 """One warp's mma in few NumPy calls, from registers to registers.
 
 An index array for each operand leads from the elements in lanes to where they meet: one product
-that broadcasts, whose sums `arith.small` rounds, or a product of matrices where all sums, or those
-of groups, are exact in any order. What that cannot compute, illegal metadata above all, is left to
-the path of batches.
+that broadcasts, whose sums `arith.fast.fused` rounds, or a product of matrices where all sums, or
+those of groups, are exact in any order. What that cannot compute, illegal metadata above all, is
+left to the path of batches.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dtypes import Array, Format, Place, code_type, unpack
-from emulator.arith.fast import error_free, small
+from emulator.arith.fast import error_free, fused
 from emulator.arith.fast.factors import Float32, values
-from emulator.arith.fast.small import Float64
+from emulator.arith.fast.fused import Float64, FloatPlan, WeightedNumbers
 from emulator.arith.recipes import Arithmetic
 from emulator.arith.steps import (
     AddC,
@@ -101,7 +101,7 @@ class Products(NamedTuple):
     registers: tuple[np.dtype[Any], tuple[int, int]]
     metadata: _Metadata | None
     #: None: of integers, or a chain
-    made: small.SmallPlan | None
+    made: FloatPlan | None
 
 
 class Tile(NamedTuple):
@@ -127,7 +127,7 @@ def plan(
     Raises OperandError for a selector and ids that the instruction has not.
     """
     arithmetic, stored = ins.arithmetic(target), ins.stored_k
-    made = small.plan(arithmetic, stored)
+    made = fused.plan(arithmetic, stored)
     counts = isinstance(arithmetic.steps[0], (IntegerDot, PopcountDot))
     if not (made or counts or _chain(arithmetic)) or sys.byteorder != "little":
         return None  # registers are read as bytes, the lowest first
@@ -201,7 +201,7 @@ def _metadata(
     return _Metadata(nibbles // 2, place, picked, first, full), elements
 
 
-def _scales(ins: MatrixInstruction, operand: str, ids: Ids, made: small.SmallPlan) -> Index:
+def _scales(ins: MatrixInstruction, operand: str, ids: Ids, made: FloatPlan) -> Index:
     """Scales of rows or columns, and of groups ``(groups, m, 1)`` and ``(groups, 1, n)``."""
     name = f"scale_{operand}"
     inverse: Index = ins.fragment(name).lane_map.inverse[chosen_scales(ins, name, *ids)]
@@ -219,9 +219,9 @@ def _chain(arithmetic: Arithmetic) -> Callable[..., Array | None] | None:
         case (FmaChain("f64"),):
             return partial(error_free.fused_chain, rounding=arithmetic.rounding)
         case (Widen("f32"), Clear(), FmaChain("f32"), AddC("f32")):
-            return small.fma_chain
+            return error_free.fma_chain
         case (Widen("f32"), PairSums("f32"), Convert("f16")):
-            return small.pair_sums
+            return error_free.pair_sums
     return None
 
 
@@ -238,7 +238,7 @@ def multiply(plan: Products, given: Sequence[Array]) -> Array | None:
     if made is None and not plan.arithmetic.d.is_float:
         d = _sums_of_integers(plan, given, picked, c)
     else:
-        with small.unwarned():
+        with fused.unwarned():
             if made is None:
                 d = _of_chain(plan, given, c)
             else:
@@ -275,29 +275,27 @@ def _flat(words: Array, bits: int) -> Array:
     return flat.view(type_)
 
 
-def _numbers(
-    plan: Products, made: small.SmallPlan, i: int, given: Sequence[Array]
-) -> small.WeightedNumbers:
+def _numbers(plan: Products, made: FloatPlan, i: int, given: Sequence[Array]) -> WeightedNumbers:
     """The numbers of side `i`."""
     side = plan[1 + i]
     assert isinstance(side, _Side)
-    found = small.numbers(made, side.fmt, side.numbers, _units(side, given[i]))
+    found = fused.numbers(made, side.fmt, side.numbers, _units(side, given[i]))
     if side.negative:
         np.negative(found.value, out=found.value)
     return found
 
 
-def _scale(plan: Products, side: _Side, words: Array) -> small.WeightedNumbers:
+def _scale(plan: Products, side: _Side, words: Array) -> WeightedNumbers:
     """Scales and their powers of two."""
     assert plan.arithmetic.scale is not None and side.scales is not None
-    table = small.table(plan.arithmetic.scale)
+    table = fused.table(plan.arithmetic.scale)
     assert table is not None
-    return small.WeightedNumbers(*table.take(_flat(words, 8).take(side.scales), 1))
+    return WeightedNumbers(*table.take(_flat(words, 8).take(side.scales), 1))
 
 
-def _table(side: _Side, made: small.SmallPlan) -> Float64 | None:
+def _table(side: _Side, made: FloatPlan) -> Float64 | None:
     """`_Side.numbers`; NaNs where bits are set that no element uses."""
-    table = small.table(side.fmt, made.widen, made.digit)
+    table = fused.table(side.fmt, made.widen, made.digit)
     if table is None or side.where.width > 8:
         return table
     places = np.arange(256, dtype=np.uint8)
@@ -348,21 +346,22 @@ def _full(plan: Products, picked: Index, stored: Array, k: int) -> Array:
 
 
 def _of_products(
-    plan: Products, made: small.SmallPlan, given: Sequence[Array], picked: Index | None, c: Array
+    plan: Products, made: FloatPlan, given: Sequence[Array], picked: Index | None, c: Array
 ) -> Array | None:
     a, b = _numbers(plan, made, 0, given), _numbers(plan, made, 1, given)
     if picked is None:
-        terms, tops = small.products(made, b, a)
+        terms, tops = fused.products(made, b, a)
     else:
-        tops = small.largest(made, _full(plan, picked, a.weight, len(b.weight)), b.weight)
+        tops = fused.largest(made, _full(plan, picked, a.weight, len(b.weight)), b.weight)
         rows = b.value.take(picked.reshape(len(picked), -1, picked.shape[-1]), 0)
-        terms = small.multiplied(tops, a.value.reshape(*rows.shape[:3], 1), rows)
+        terms = fused.multiplied(tops, a.value.reshape(*rows.shape[:3], 1), rows)
     if plan.a.scales is not None:
         scales = _scale(plan, plan.a, given[-2]).value * _scale(plan, plan.b, given[-1]).value
         terms[:, :-1] *= scales
         tops *= scales
         np.maximum(tops, made.floor, out=tops)
-    return small.chain(made, terms, tops, c)
+    d, odd = fused.chain(made, zip(terms, tops, strict=True), c)
+    return d if odd is None else None
 
 
 def _of_chain(plan: Products, given: Sequence[Array], c: Array) -> Array | None:
@@ -376,16 +375,16 @@ def _of_chain(plan: Products, given: Sequence[Array], c: Array) -> Array | None:
 
 
 def _of_groups(
-    plan: Products, made: small.SmallPlan, given: Sequence[Array], picked: Index | None, c: Array
+    plan: Products, made: FloatPlan, given: Sequence[Array], picked: Index | None, c: Array
 ) -> Array | None:
     a, b = _matrices(plan, given, picked)
     groups, (m, k) = made.order.size // made.group, a.shape
     a, b = a.reshape(m, groups, -1).swapaxes(0, 1), b.reshape(groups, k // groups, -1)
-    sums = np.empty((2, groups, *c.shape), np.float32)
-    np.matmul(a, b, out=sums[0])
-    np.matmul(np.abs(a), np.abs(b), out=sums[1])
-    scales = _scale(plan, plan.a, given[-2]), _scale(plan, plan.b, given[-1])
-    return small.of_groups(made, sums, *scales, c)
+    p, q = _scale(plan, plan.a, given[-2]), _scale(plan, plan.b, given[-1])
+    sums, live = np.matmul(a, b)[None], np.matmul(np.abs(a), np.abs(b))[None] != 0
+    found = fused.in_groups(made, sums, live, p.value * q.value, p.weight * q.weight, c.shape)
+    d, odd = fused.chain(made, zip(*found, strict=True), c)
+    return d if odd is None else None
 
 
 def _sums_of_integers(

@@ -265,13 +265,11 @@ def _by_kernels(call: Call) -> _Again | None:
 def _repeated(call: Call) -> _Again | None:
     """Raises EmulatorError for operands and options that are wrong."""
     from emulator.arith.fast.kernels.product import METADATA, MIXED, PADDING
-    from emulator.warp.native import Setting, repeated
+    from emulator.warp.native import repeated
 
     x = Checked.of(call)
     assert x.shared is not None
-    again = repeated(
-        call.instruction, call.target, Setting(**x.setting), x.operands, x.shared, x.selector
-    )
+    again = repeated(call.instruction, call.target, x.setting, x.operands, x.shared, x.selector)
     if again is None:
         return None
 
@@ -287,18 +285,18 @@ def _repeated_products(call: Call) -> _Again | None:
     ins, x = call.instruction, Checked.of(call)
     assert x.shared is not None
     tiles, setting = {}, x.setting
-    for name in "ab" if setting["a_in_memory"] else "b":
+    for name in "ab" if setting.a_in_memory else "b":
         rows, k, where = ins.m, ins.stored_k, ins.a_place
         if name == "b":
             rows, k, where = ins.n, ins.k, ins.b_place
         places, size = tile_places(
-            x.operands[name][()], rows, k, where, setting.get(f"major_{name}", "k")
+            x.operands[name][()], rows, k, where, getattr(setting, f"major_{name}")
         )
         places = places - x.shared.start
         if places.min() < 0 or places.max() + size > x.shared.bytes or x.shared.start % size:
             return None
         tiles[name] = products.Tile(places // size, where)
-    negative = [name for name in "ab" if setting.get(f"flip_{name}")]
+    negative = [name for name in "ab" if getattr(setting, f"flip_{name}")]
     plan = products.plan(ins, call.target, x.selector, (), tiles, negative)
     if plan is None:
         return None

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import math
 from functools import lru_cache
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
 from dtypes import FORMATS, Array, Format, code_type
 from emulator.arith import Engine, dot, matmul, ordinary
 from emulator.arith.arrangement import with_gaps
+from emulator.arith.engines import cut_batch
 from emulator.arith.recipes import Arithmetic
 from emulator.arrays import as_array
 from emulator.errors import OperandError, UndefinedError, shown
@@ -83,8 +84,11 @@ def check_selector(ins: MatrixInstruction, selector: int) -> int:
     return int(selector)
 
 
-def check_metadata(ins: SparseProduct, nibbles: Array, a: Array, selector: int) -> None:
-    """Raises UndefinedError for a nibble ``(…, m, chunks)`` that PTX leaves undefined.
+def check_metadata(
+    ins: SparseProduct, nibbles: Array, a: Array, selector: int | None = None
+) -> None:
+    """Raises UndefinedError for a nibble ``(…, m, chunks)`` that PTX leaves undefined, with its
+    place in registers where they are those of a selector.
 
     ValueError where the batch axes do not broadcast.
 
@@ -98,14 +102,14 @@ def check_metadata(ins: SparseProduct, nibbles: Array, a: Array, selector: int) 
     wrong = ~np.isin(nibbles, legal)
     if not wrong.any():
         return
-    stored = a.reshape(*nibbles.shape, ins.stored_k // nibbles.shape[-1])
+    stored = a.reshape(*nibbles.shape, a.shape[-1] // nibbles.shape[-1])
     empty = ((stored & magnitude_mask(FORMATS[ins.a_type])) == 0).all(-1)
     wrong = wrong & ~(np.isin(nibbles, EQUAL) & empty)
     if wrong.any():
         *case, row, chunk = (int(i) for i in np.argwhere(wrong)[0])
         where = [f"batch {tuple(case)}"] if case else []
         advice = ""
-        if isinstance(ins, MatrixInstruction):
+        if isinstance(ins, MatrixInstruction) and selector is not None:
             place = ins.fragment("e").lane(row, chunk, selector)
             where = [f"lane {place.lane}", f"bits {place.low_bit}…{place.low_bit + 3} of e", *where]
             advice = "; execute and mma with undefined='hardware' compute as an H200"
@@ -175,38 +179,33 @@ def matmul_selected(
     return matmul(arithmetic, *rows, scale_a, scale_b, engine=engine)[..., 0, :]
 
 
-class _Operands(NamedTuple):
-    """As `matmul_compressed` names them."""
+class Compressed(NamedTuple):
+    """Codes of a compressed A ``(…, m, k/2)`` with its nibbles ``(…, m, chunks)``, of B, of C
+    ``(…, m, n)``, and of scales."""
 
     a: Array
     nibbles: Array
     b: Array
     c: Array
-    scale_a: Array | None
-    scale_b: Array | None
+    scale_a: Array | None = None
+    scale_b: Array | None = None
 
 
 def matmul_compressed(
     ins: SparseProduct,
     arithmetic: Arithmetic,
-    a: Array,
-    nibbles: Array,
-    b: Array,
-    c: Array,
-    scale_a: Array | None = None,
-    scale_b: Array | None = None,
+    x: Compressed,
     *,
     sign_b: int = 0,
     engine: Engine = "auto",
 ) -> Array:
-    """`arith.matmul` of a compressed A ``(…, m, k/2)`` with its `nibbles` and B ``(…, k, n)``.
+    """`arith.matmul` of a compressed A and B ``(…, k, n)``.
 
     `sign_b` is flipped in the elements of B that are selected: that shows where a tf32 nibble mixes
     two words.
     """
-    x = _Operands(a, nibbles, b, c, scale_a, scale_b)
     if engine != "reference":
-        with_sign = x._replace(b=b ^ b.dtype.type(sign_b)) if sign_b else x
+        with_sign = x._replace(b=x.b ^ x.b.dtype.type(sign_b)) if sign_b else x
         found = _matmul_full(ins, arithmetic, with_sign, engine)
         if found is not None:
             d, wrong = found
@@ -219,7 +218,7 @@ def matmul_compressed(
 
 
 def _matmul_full(
-    ins: SparseProduct, arithmetic: Arithmetic, x: _Operands, engine: Engine
+    ins: SparseProduct, arithmetic: Arithmetic, x: Compressed, engine: Engine
 ) -> tuple[Array, Array] | None:
     """The product with A written out ``(…, m, k)``, zeros where it stores nothing, and a mask of
     what is to be computed otherwise. None where the recipe does not allow it.
@@ -266,7 +265,7 @@ def spread_out(ins: SparseProduct, a: Array, nibbles: Array) -> Array:
 def _recompute(
     ins: SparseProduct,
     arithmetic: Arithmetic,
-    operands: _Operands,
+    operands: Compressed,
     sign_b: int,
     d: Array,
     wrong: Array,
@@ -295,7 +294,7 @@ def _recompute(
 
 
 def _matmul_each_row(
-    ins: SparseProduct, arithmetic: Arithmetic, x: _Operands, sign_b: int, engine: Engine
+    ins: SparseProduct, arithmetic: Arithmetic, x: Compressed, sign_b: int, engine: Engine
 ) -> Array:
     """`matmul_compressed` by `select`: every row of A has a B of its own.
 
@@ -307,18 +306,8 @@ def _matmul_each_row(
         columns = select(ins, x.nibbles, x.b)
         columns = columns ^ columns.dtype.type(sign_b) if sign_b else columns
         return matmul_selected(arithmetic, x.a, columns, *x[3:], engine=engine)
-    # The first axis that can be cut.
-    axis = next(i for i, length in enumerate(batch) if length > 1)
-    count = max(1, batch[axis] * _SELECTED_AT_ONCE // selected)
-
-    def part(y: Array | None, start: int) -> Any:
-        own = -1 if y is None else axis - (len(batch) - (y.ndim - 2))
-        if y is None or own < 0 or y.shape[own] == 1:
-            return y
-        return y[(slice(None),) * own + (slice(start, start + count),)]
-
-    pieces = (_Operands(*(part(y, i) for y in x)) for i in range(0, batch[axis], count))
-    out = [_matmul_each_row(ins, arithmetic, piece, sign_b, engine) for piece in pieces]
+    axis, pieces = cut_batch(batch, _SELECTED_AT_ONCE / selected, x, 2)
+    out = [_matmul_each_row(ins, arithmetic, Compressed(*y), sign_b, engine) for y in pieces]
     return np.concatenate(out, axis)
 
 

@@ -21,7 +21,7 @@ from emulator.layout.instruction_descriptor import TARGETED, InstructionDescript
 from emulator.layout.mma_kinds import KINDS
 from emulator.targets import Target
 from emulator.warp.call import Undefined
-from emulator.warp.sparse import check_metadata, matmul_compressed
+from emulator.warp.sparse import Compressed, check_metadata, matmul_compressed
 
 #: the largest scale-input-d, and the types of D that can have one
 MAX_SCALE_INPUT_D, SCALED_D = 15, ("f16", "tf32")
@@ -187,10 +187,9 @@ class TensorProduct:
             )
         part = _Part(a.shape[-2], b.shape[-1], self.k, self.stored_k, self.chunk, self.a_type)
         if undefined == "raise":
-            check_metadata(part, nibbles, a, 0)
-        return matmul_compressed(
-            part, self.arithmetic, a, nibbles, b, c, scale_a, scale_b, engine=engine
-        )
+            check_metadata(part, nibbles, a)
+        operands = Compressed(a, nibbles, b, c, scale_a, scale_b)
+        return matmul_compressed(part, self.arithmetic, operands, engine=engine)
 
 
 def _check_unused_bits(name: str, fmt: Format, codes: Array) -> None:

@@ -6,7 +6,6 @@ A form without a state space takes a generic address; here it reads and writes s
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 
@@ -18,6 +17,7 @@ from emulator.errors import OperandError, UndefinedError, shown
 from emulator.isa.wmma import WmmaMultiply, WmmaTransfer
 from emulator.memory.space import AccessError, Fault, Space
 from emulator.warp.call import Call
+from emulator.warp.operands import Setting
 
 
 def run(call: Call) -> Array:
@@ -33,7 +33,7 @@ def run(call: Call) -> Array:
     return np.zeros((*memory.batch, ins.lanes, 0), np.uint32)
 
 
-def load(ins: WmmaTransfer, address: Any, space: Space, stride: Any = None) -> Array:
+def load(ins: WmmaTransfer, address: object, space: Space, stride: object = None) -> Array:
     """Registers ``(…, 32, n)`` of the matrix at `address`, an integer or integers ``(…)``.
 
     `stride` is in elements, from one row (column, if .col) to the next; None: they are dense.
@@ -60,7 +60,7 @@ def registers_of(ins: WmmaTransfer, lines: Array) -> Array:
 
 
 def store(
-    ins: WmmaTransfer, address: Any, registers: Array, space: Space, stride: Any = None
+    ins: WmmaTransfer, address: object, registers: Array, space: Space, stride: object = None
 ) -> None:
     """Writes the matrix in `registers` ``(…, 32, n)`` to `space`, in place; see `load`.
 
@@ -116,7 +116,7 @@ def _by_kernel(
 ) -> Array | None:
     from emulator.warp import native
 
-    found = native.run(ins, call.target, native.Setting(), words, batch)
+    found = native.run(ins, call.target, Setting(), words, batch)
     return None if found is None else found[0]
 
 
@@ -132,7 +132,7 @@ def line_bytes(ins: WmmaTransfer) -> int:
     return ins.default_stride * ins.fragment("r").fmt.bits // 8
 
 
-def line_addresses(ins: WmmaTransfer, address: Any, stride: Any) -> Array:
+def line_addresses(ins: WmmaTransfer, address: object, stride: object) -> Array:
     """Address of each row (or column), ``(…, lines)``: all of them aligned."""
     base = _integers(ins, "an address", address, 62)
     step = _integers(ins, "a stride", ins.default_stride if stride is None else stride, 32)
@@ -170,7 +170,7 @@ def _outside(ins: WmmaTransfer, space: Space, fault: Fault) -> UndefinedError:
     )
 
 
-def _integers(ins: WmmaTransfer, what: str, given: Any, bits: int) -> Array:
+def _integers(ins: WmmaTransfer, what: str, given: object, bits: int) -> Array:
     """`given` as int64; it must be an integer, or an array of them, of no more than `bits`."""
     values = as_array(given, what)
     if values.dtype.kind not in "ui" or (values >= 1 << bits).any() or (values < -1 << bits).any():

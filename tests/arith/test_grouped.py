@@ -1,4 +1,4 @@
-"""fp4 with block scales, whose products are added in groups: `grouped` gives the codes of `vector`.
+"""fp4 with block scales, whose products are added in groups: `fused` gives the codes of `vector`.
 
 What it is compared with is `vector.dot`, element by element, and a sample with the reference;
 test_grouped_by_hand states some dots. Operands aim at the cut 35 bits below the largest
@@ -34,7 +34,7 @@ from fp4 import (
 from dtypes import FORMATS, encode
 from emulator import Instruction, execute
 from emulator.arith import dot, matmul, reference, vector
-from emulator.arith.fast import grouped
+from emulator.arith.fast import fused
 from emulator.arith.recipes import RECIPES, arithmetic_for_row
 from emulator.warp.sparse import matmul_selected
 
@@ -97,7 +97,7 @@ def test_every_pair_of_boundary_scales_and_accumulators(case, whatever_its_share
 @pytest.mark.parametrize("terms", (1, 100, 1 << 10))
 def test_pieces(case, terms, monkeypatch):
     """Batches and rows are cut; what is left over is computed, too."""
-    monkeypatch.setattr(grouped, "_TERMS", terms)
+    monkeypatch.setattr(fused, "_TERMS", terms)
     for m, n in ((1, 1), (1, 9), (9, 1), (5, 3)):
         check(case, "vector", drawn(case, 320, (2, m, n), regimes=("near", "zeros", "cut")))
 
@@ -178,7 +178,7 @@ def test_every_recipe_with_groups_is_exact_here_and_no_other():
         a, scale = row.a.split()[0], "ue8m0" if row.kinds else None
         arithmetic = arithmetic_for_row(row, a, a, row.c or row.d, scale)
         grouping = any(getattr(step, "group", 1) > 1 for step in row.steps)
-        assert (grouped.exact_step(arithmetic, 64) is not None) == grouping, row
+        assert (fused.exact_in_groups(arithmetic, 64) is not None) == grouping, row
 
 
 @pytest.mark.parametrize(
@@ -191,7 +191,7 @@ def test_recipes_that_no_target_has(more, whatever_its_share):
     """All that a step can say is heeded."""
     (step,) = TWO.arithmetic.steps
     case = TWO._replace(arithmetic=replace(TWO.arithmetic, steps=(replace(step, **more),)))
-    assert grouped.exact_step(case.arithmetic, 64)
+    assert fused.exact_in_groups(case.arithmetic, 64)
     regimes = tuple(x for x in REGIMES if x != "cancel c")
     check(case, "vector", drawn(case, 340, (4, 7, 8), regimes=regimes))
 
@@ -202,7 +202,7 @@ def test_group_sums_are_exact_in_float32(group, taken):
     (step,) = TWO.arithmetic.steps
     fmt, steps = FORMATS["e3m2"], (replace(step, group=group, fraction_bits=25),)
     arithmetic = replace(TWO.arithmetic, a=fmt, b=fmt, steps=steps)
-    assert (grouped.exact_step(arithmetic, 128) is not None) == taken
+    assert (fused.exact_in_groups(arithmetic, 128) is not None) == taken
     rng = np.random.default_rng(341)
     a, b = (rng.integers(28, 32, (20, 128), np.uint8) for _ in "ab")
     c, one = np.full(20, 0xC7C00000, np.uint32), np.full((20, 1), 127, np.uint8)
@@ -213,7 +213,7 @@ def test_group_sums_are_exact_in_float32(group, taken):
 @pytest.mark.parametrize(("k", "taken"), ((16, True), (48, True), (1808, True), (1824, False)))
 def test_the_largest_sums_are_exact(k, taken):
     """Up to the k where 2**53 is reached: all products 36, scales almost 2, the least c."""
-    assert (grouped.exact_step(FOUR.arithmetic, k) is not None) == taken
+    assert (fused.exact_in_groups(FOUR.arithmetic, k) is not None) == taken
     a, b = (np.full((2, k), 7, np.uint8) for _ in "ab")
     a[1, ::3] |= 8
     c = np.array([0x3F800001, 0xBF800001], np.uint32)
@@ -223,7 +223,7 @@ def test_the_largest_sums_are_exact(k, taken):
 
 
 def test_k_of_no_whole_groups_is_left_to_vector():
-    assert grouped.exact_step(TWO.arithmetic, 24) is None
+    assert fused.exact_in_groups(TWO.arithmetic, 24) is None
 
 
 # --- the quick way is taken, and left where it must be --------------------------------------------

@@ -13,7 +13,7 @@ from edges import chain
 from test_matmul import GROUPED, check, drawn, quick, shape_case
 
 from dtypes import FORMATS
-from emulator.arith.fast import factors, fused
+from emulator.arith.fast import fused
 from emulator.arith.fast.factors import plan
 
 pytestmark = pytest.mark.sampled(5)
@@ -29,31 +29,27 @@ def whatever_its_share(monkeypatch):
 
 
 def plant(monkeypatch, **off):
-    """Constants of a step changed as given, for the vector engine."""
+    """Constants of a plan changed as given, for the vector engine."""
+    right = fused.plan
 
     def wrong(arithmetic, k):
-        made = plan(arithmetic, k)
-        changed = {x: change(getattr(made.numbers, x)) for x, change in off.items()}
-        return made._replace(numbers=made.numbers._replace(**changed))
+        made = right(arithmetic, k)
+        return made._replace(**{x: change(getattr(made, x)) for x, change in off.items()})
 
-    monkeypatch.setattr(quick, "plan", wrong)
+    monkeypatch.setattr(fused, "plan", wrong)
 
 
-BIT = np.int32(1 << 23)
+BIT = np.uint64(1 << 52)
 PLANTED = {
-    "to_scale up": ("mma hopper f16 f32", {"to_scale": lambda x: np.int32(x + BIT)}),
-    "to_scale down": ("mma hopper f16 f32", {"to_scale": lambda x: np.int32(x - BIT)}),
-    "one bit more kept": ("mma hopper f16 f32", {
-        "to_scale": lambda x: np.int32(x + BIT), "to_unit": lambda x: x - (np.int64(1) << 52)}),
-    "one bit less kept": ("mma hopper f16 f32", {
-        "to_scale": lambda x: np.int32(x - BIT), "to_unit": lambda x: x + (np.int64(1) << 52)}),
-    "to_unit": ("mma hopper f16 f16", {"to_unit": lambda x: x + (np.int64(1) << 52)}),
-    "mask up": ("wgmma hopper e4m3 f32", {"mask": lambda x: x << 1}),
-    "mask down": ("wgmma hopper e4m3 f32", {"mask": lambda x: x >> 1}),
-    "mask of f32": ("mma hopper f16 f32", {"mask": lambda x: x << 1}),
-    "floor up": ("mma hopper f16 f16", {"floor": lambda x: np.int32(x + BIT)}),
-    "floor down": ("mma hopper f16 f16", {"floor": lambda x: np.int32(x - BIT)}),
-    "least": ("mma ampere f16 f16", {"least": lambda x: np.int32(x - BIT)}),
+    "one bit more kept": ("mma hopper f16 f32", {"to_scale": lambda x: x + BIT}),
+    "one bit less kept": ("mma hopper f16 f32", {"to_scale": lambda x: x - BIT}),
+    "one bit less kept of f16": ("mma hopper f16 f16", {"to_scale": lambda x: x - BIT}),
+    "mask up": ("wgmma hopper e4m3 f32", {"mask": lambda x: x << np.uint32(1)}),
+    "mask down": ("wgmma hopper e4m3 f32", {"mask": lambda x: x | x >> np.uint32(1)}),
+    "mask of f32": ("mma hopper f16 f32", {"mask": lambda x: x << np.uint64(1)}),
+    "floor up": ("mma hopper f16 f16", {"powers": lambda x: np.maximum(x, 2 * x[0])}),
+    "floor down": ("mma hopper f16 f16", {"powers": lambda x: np.where(x == x[0], x / 2, x)}),
+    "no limit": ("mma hopper tf32 f32", {"low": lambda x: 0.0}),
 }  # fmt: skip
 
 
@@ -128,37 +124,28 @@ def test_a_sum_that_leaves_int32_is_computed_otherwise(monkeypatch):
 
 @pytest.mark.parametrize(
     ("where", "engine"),
-    [*((x, "vector") for x in ("mma hopper f16 f32", "mma hopper f16 f16", "mma hopper tf32 f32")),
-     ("mma hopper tf32 f32", "compiled")],
+    [("mma hopper tf32 f32", "vector"), ("mma hopper tf32 f32", "compiled")],
 )  # fmt: skip
 def test_the_matrices_would_show_missing_marks(where, engine, monkeypatch):
-    """What the compiled engine marks are numbers too large or small, which f16 does not have."""
-    module = fused
+    """Marks are for numbers too large or small, which f16 does not have."""
+    module, name = fused, "matmul"
     if engine == "compiled":
         pytest.importorskip("llvmlite")
-        module = importlib.import_module("emulator.arith.fast.fused_tiles")
-    right = module.chain
+        module, name = importlib.import_module("emulator.arith.fast.fused_tiles"), "chain"
+    right = getattr(module, name)
 
     def unmarked(*given):
         x, bad = right(*given)
         return x, np.zeros_like(bad)
 
-    monkeypatch.setattr(module, "chain", unmarked)
+    monkeypatch.setattr(module, name, unmarked)
     planted_is_caught(shape_case(where, 16), engine)
-
-
-@pytest.mark.parametrize("limit", ("LOW", "HIGH"))
-def test_the_matrices_would_show_a_wrong_limit(limit, monkeypatch):
-    """Of the vector engine; those of compiled code are constants in it."""
-    monkeypatch.setattr(fused, limit, np.int32({"LOW": 0, "HIGH": 0x7FFFFFFF}[limit]))
-    planted_is_caught(shape_case("mma hopper tf32 f32", 8), "vector")
 
 
 def test_the_matrices_would_show_wrong_powers(monkeypatch):
     """Subnormals that count with their own exponent, as if they were normalised."""
-    monkeypatch.setattr(
-        factors, "powers", lambda fmt, x: (x.view(np.int32) & factors.EXPONENT).view(np.float32)
-    )
+    right = fused.table
+    monkeypatch.setattr(fused, "table", lambda fmt, widen, digit: right(fmt, FORMATS["f32"], digit))
     planted_is_caught(shape_case("wgmma hopper e5m2 f32", 16), "vector")
 
 
@@ -169,10 +156,13 @@ def test_the_matrices_would_show_wrong_exponents_in_compiled_code(monkeypatch):
     planted_is_caught(shape_case("wgmma hopper e5m2 f32", 16), "compiled")
 
 
-def test_the_matrices_would_show_missing_special_marks(monkeypatch):
-    right = quick.factor
-    monkeypatch.setattr(quick, "factor", lambda *given: right(*given)._replace(special=None))
-    planted_is_caught(shape_case("mma hopper tf32 f32", 8), "vector")
+def test_the_matrices_would_show_accumulators_of_f16_with_other_powers(monkeypatch):
+    """Subnormal accumulators that count with their own exponent."""
+    right = fused._powers_of_f16()
+    codes = np.arange(1 << 16, dtype=np.uint16).view(np.float16).astype(np.float64)
+    own = np.exp2(np.frexp(codes)[1] - 1.0) * (codes != 0)
+    monkeypatch.setattr(fused, "_powers_of_f16", lambda: np.where(np.isnan(right), right, own))
+    planted_is_caught(shape_case("mma ampere f16 f16", 16), "vector")
 
 
 @pytest.mark.parametrize("where", ("mma hopper f16 f16", "mma hopper tf32 f32"))
@@ -187,8 +177,9 @@ def test_the_matrices_would_show_specials_that_are_passed_over(where, monkeypatc
 def test_the_matrices_would_show_a_wrong_addition(where, engine, monkeypatch):
     """The accumulator in the alignment of the products, instead of added to their sum."""
     case = Case(where, by_hand(where), 32, 0)
-    made = plan(case.arithmetic, 32)._replace(adds_c=False)
-    monkeypatch.setattr(quick, "plan", lambda *_: made)
+    for module in (quick, fused):
+        made = module.plan(case.arithmetic, 32)._replace(adds_c=False)
+        monkeypatch.setattr(module, "plan", lambda *_, made=made: made)
     planted_is_caught(case, engine)
 
 
@@ -200,29 +191,18 @@ def test_the_matrices_would_show_a_wrong_addition(where, engine, monkeypatch):
 def test_the_matrices_would_show_a_wrong_cut_of_groups(case, change, monkeypatch):
     (step,) = case.arithmetic.steps
     wrong = replace(step, fraction_bits=step.fraction_bits + change)
-    monkeypatch.setattr(quick.grouped, "exact_step", lambda *_: wrong)
-    planted_is_caught(case, "vector")
-
-
-@pytest.mark.parametrize("case", GROUPED, ids=[case.name for case in GROUPED])
-def test_the_matrices_would_show_missing_marks_of_groups(case, monkeypatch):
-    right = quick.grouped.chain
-
-    def unmarked(*operands):
-        codes, bad = right(*operands)
-        return codes, np.zeros_like(bad)
-
-    monkeypatch.setattr(quick.grouped, "chain", unmarked)
+    right = fused.plan
+    monkeypatch.setattr(fused, "plan", lambda x, k: right(replace(x, steps=(wrong,)), k))
     planted_is_caught(case, "vector")
 
 
 def test_the_matrices_would_show_groups_that_count_though_they_are_zero(monkeypatch):
     """A sum of zero has no exponent, however large its scales."""
-    right = quick.grouped._tile
+    right = fused.in_groups
 
-    def wrong(step, a, b, c):
-        return right(step, a._replace(value=a.value + np.float32(2.0**-60)), b, c)
+    def wrong(plan, sums, live, *rest):
+        return right(plan, sums, np.ones_like(live), *rest)
 
-    monkeypatch.setattr(quick.grouped, "_tile", wrong)
+    monkeypatch.setattr(fused, "in_groups", wrong)
     for case in GROUPED:
         planted_is_caught(case, "vector")

@@ -240,7 +240,9 @@ def test_metadata_that_is_not_defined_and_a_that_is_not_sparse():
     nibbles[3, 5] = 0b0101
     gemm(a, b, nibbles=nibbles, **given)  # over stored zeros
     a[3, 10] = 1
-    with pytest.raises(UndefinedError, match=r"metadata of row 3, chunk 5 is 5; mma.sp.* defines"):
+    with pytest.raises(
+        UndefinedError, match=r"metadata of row 3, chunk 5 is 0b0101; mma.sp.* defines"
+    ):
         gemm(a, b, nibbles=nibbles, **given)
     with pytest.raises(OperandError, match=r"nibbles must be \(…, 16, 8\); got \(16, 7\)"):
         gemm(a, b, nibbles=nibbles[:, :7], **given)

@@ -1,4 +1,4 @@
-"""Matrices of fp4 with block scales and with dots at the edges; for the tests of `grouped`.
+"""Matrices of fp4 with block scales and with dots at the edges; for the tests of `fused`.
 
 What decides the cut, 35 bits below the largest exponent, are the scales and the accumulator.
 """

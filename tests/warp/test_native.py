@@ -20,6 +20,7 @@ from emulator.arith.recipes import arithmetic_for_row
 from emulator.memory.space import Space
 from emulator.targets import find_target
 from emulator.warp import multiply
+from emulator.warp.operands import Setting
 
 pytestmark = pytest.mark.sampled(7)
 
@@ -56,7 +57,7 @@ def same(monkeypatch, ins, target, operands, **options):
 def test_every_constant_of_a_recipe_is_in_the_code(monkeypatch, opcode, target):
     """A recipe with a constant changed gives what the vector engine makes of it, not the same."""
     ins, where = Instruction.parse(MMA + opcode), find_target(target)
-    product = native.product_of(ins, where, native.Setting())
+    product = native.product_of(ins, where, Setting())
     operands = drawn(ins, target, np.random.default_rng(5), (*REGIMES, *["floor"] * 80))
     right = by_kernel(monkeypatch, ins, target, operands)
     unnoticed = []
@@ -66,7 +67,7 @@ def test_every_constant_of_a_recipe_is_in_the_code(monkeypatch, opcode, target):
         if native.arranged(changed) is None:
             continue
         monkeypatch.setattr(native, "product_of", lambda *_, other=other: other)
-        found = native.run(ins, where, native.Setting(), operands, (len(right),))[0]
+        found = native.run(ins, where, Setting(), operands, (len(right),))[0]
         monkeypatch.undo()
         monkeypatch.setattr(type(ins), "arithmetic", lambda *_, changed=changed: changed)
         monkeypatch.setattr(multiply, "_by_kernel", lambda call: None)
@@ -180,7 +181,7 @@ def test_f64_is_rounded_as_the_instruction_says(monkeypatch, rounding):
 @pytest.mark.parametrize("rounding", ROUNDINGS[1:])
 def test_a_wrong_rounding_of_f64_is_noticed(monkeypatch, made_anew, rounding):
     ins, operands, expected = f64_warps(rounding)
-    given = find_target("sm_90a"), native.Setting(), operands, (len(expected),)
+    given = find_target("sm_90a"), Setting(), operands, (len(expected),)
     right = emitter._ROUNDINGS[rounding]
     for mode in range(4):
         monkeypatch.setitem(emitter._ROUNDINGS, rounding, mode)
@@ -366,7 +367,7 @@ def test_lanes_one_after_the_other(ins):
         shared, rows = Space("shared memory", held), np.arange(len(REGIMES))[::-1]
     for given in (registers, {name: np.array(columns) for name, columns in registers.items()}):
         found, flags = native.run_lanes(
-            ins, find_target("sm_90a"), native.Setting(), given, len(REGIMES),
+            ins, find_target("sm_90a"), Setting(), given, len(REGIMES),
             words=words, shared=shared, rows=rows,
         )  # fmt: skip
         assert flags == 0

@@ -15,7 +15,7 @@ from kernel_operands import drawn as warps
 from dtypes import encode
 from emulator import EmulatorError, Instruction, OperandError, execute
 from emulator.arith import engines
-from emulator.arith.fast import small
+from emulator.arith.fast import fused
 from emulator.memory.space import Space
 from emulator.targets import TARGETS
 from emulator.warp import products, single
@@ -219,10 +219,10 @@ def test_one_warp_of_each_kind(opcode, target, options, engine):
 @pytest.mark.parametrize("opcode", [f"mma.sync.aligned.{FP4}", f"mma.sync.aligned.{MXF4}",
                                     f"{SPARSE}{FP4.replace('k64', 'k128')}"])  # fmt: skip
 def test_products_of_a_group_that_cancel_count(opcode, monkeypatch):
-    ins, rng, right = Instruction.parse(opcode), np.random.default_rng(7), small.of_groups
+    ins, rng, right = Instruction.parse(opcode), np.random.default_rng(7), fused.in_groups
 
-    def cancelled(made, sums, *rest):
-        return right(made, np.stack([sums[0], sums[0]]), *rest)
+    def cancelled(made, sums, live, *rest):
+        return right(made, sums, sums != 0, *rest)
 
     low, high = (8, 112) if ins.scale_type == "ue4m3" else (95, 142)
     missed = 0
@@ -241,7 +241,7 @@ def test_products_of_a_group_that_cancel_count(opcode, monkeypatch):
         d = execute(ins, **operands, target="sm_120a", engine="reference")
         assert np.array_equal(single.run(call), d)
         with monkeypatch.context() as planted:
-            planted.setattr(small, "of_groups", cancelled)
+            planted.setattr(fused, "in_groups", cancelled)
             missed += not np.array_equal(single.run(call), d)
     assert missed, "that they do not count would be noticed"
 

@@ -1,5 +1,5 @@
 """Sums and products of float64 numbers with exactly what their rounding lost, and from them the
-fused multiply-add (Boldo and Melquiond, 2008)."""
+fused multiply-add (Boldo and Melquiond, 2008) and chains of it."""
 
 from __future__ import annotations
 
@@ -134,3 +134,26 @@ def fused_chain(a: Float64, b: Float64, c: Float64, rounding: Rounding = "rn") -
 def _inside(numbers: Float64) -> Bool:
     magnitude = np.abs(numbers)
     return (magnitude > _SMALL) & (magnitude < _LARGE)
+
+
+# --- chains of f16, whose products float32 holds --------------------------------------------------
+
+
+def fma_chain(a: Array, b: Array, c: Array) -> Array | None:
+    """`FmaChain` of f16 in f32 from +0, to which `c` is added: of float16 ``(k, …)`` that broadcast
+    to `c`; None where a result is infinite or a NaN."""
+    d = np.zeros(c.shape, np.float32)
+    # No fma rounds anything but its sum.
+    for product in a.astype(np.float32) * b:
+        d += product
+    d += c
+    return d if np.isfinite(d).all() else None
+
+
+def pair_sums(a: Array, b: Array, c: Array) -> Array | None:
+    """`PairSums` of f16 in f32, and f16 of that; otherwise as `fma_chain`."""
+    products, x = a.astype(np.float32) * b, c.astype(np.float32)
+    for pair in products[::2] + products[1::2]:
+        x += pair
+    d = x.astype(np.float16)
+    return d if np.isfinite(d).all() else None

@@ -86,25 +86,25 @@ class Shape(NamedTuple):
     code the values that hold them."""
 
     #: pieces of the rows and of the columns of each product of the batch
-    tiles: Any
-    blocks: Any
+    tiles: Index
+    blocks: Index
     #: passes in all, and of one instruction
-    passes: Any
-    period: Any
+    passes: Index
+    period: Index
     #: of a piece, and rows and columns of D, of which the last pieces may hold less
-    rows: Any
-    m: Any
-    n: Any
+    rows: Index
+    m: Index
+    n: Index
     #: the number from which exponents of products count
-    bias: Any
+    bias: Index
     #: 1, or 0 where the batch shares A or B
-    a_step: Any
-    b_step: Any
+    a_step: Index
+    b_step: Index
     #: elements from one product to the next in C and in D, from block to block, and from row to row
-    c_step: Any
-    d_step: Any
-    block_step: Any
-    row_step: Any
+    c_step: Index
+    d_step: Index
+    block_step: Index
+    row_step: Index
 
 
 @lru_cache(maxsize=64)
@@ -122,7 +122,7 @@ def tiles_function(kind: Kind) -> Run:
     """
     types = [LONG] * 2 + [POINTER] * 7 + [LONG] * len(Shape._fields)
 
-    def write(e: Emitter, *given: Any) -> None:
+    def write(e: Emitter, *given: Word) -> None:
         _Writer(kind, e).tiles(*given)
 
     return native_function("fused_tiles", types, write, LANES)
@@ -139,7 +139,7 @@ class _Pass(NamedTuple):
     row: Word
     #: the number of the pass in its instruction, and how many that has
     number: Word
-    period: Word
+    period: Index
 
 
 class _Accumulators(NamedTuple):
@@ -179,7 +179,7 @@ class _Writer:
         #: the largest exponents of one row
         self.tops = e.room(np.int32, COLUMNS)
 
-    def tiles(self, first: Word, last: Word, *given: Any) -> None:
+    def tiles(self, first: Word, last: Word, *given: Word) -> None:
         a, a_exponent, b, b_exponent, c, d, bad = given[:7]
         e, size, k = self.e, Shape(*given[7:]), self.kind.k
         each = COLUMNS if self.kind.a_in_lanes else 1
@@ -245,7 +245,7 @@ class _Writer:
             with some:
                 one_by_one()
 
-    def read(self, c: Value, start: Word, rows: Word, width: Word, step: Word) -> None:
+    def read(self, c: Value, start: Word, rows: Word, width: Word, step: Index) -> None:
         """Accumulators from `start` on in C to a tile, columns that it has not as zeros."""
         e, tile = self.e, self.tile
         with e.loop(rows) as i:
@@ -257,7 +257,9 @@ class _Writer:
                 number = elements.number(self.fmt, codes.astype(np.uint32))
                 e.store(number, tile.x, i * COLUMNS + j)
 
-    def write(self, d: Value, bad: Value, start: Word, rows: Word, width: Word, step: Word) -> None:
+    def write(
+        self, d: Value, bad: Value, start: Word, rows: Word, width: Word, step: Index
+    ) -> None:
         """A tile to its codes in D, and its marks."""
         e, tile = self.e, self.tile
         with e.loop(rows) as i:
@@ -280,11 +282,11 @@ class _Writer:
         with self.e.loop(width, whole) as j:
             yield j, 0
 
-    def largest_products(self, a: Value, b: Value, bias: Word) -> list[Word]:
+    def largest_products(self, a: Value, b: Value, bias: Index) -> list[Word]:
         """The exponents of the largest products of a row with all columns, by vectors."""
         e, bits = self.e, self.kind.exponent_bits
         count, least, out = 512 // bits, -(1 << (bits - 1)), []
-        bias = bias.astype(self.lane)
+        bias = e.number(bias).astype(self.lane)
         for start in range(0, COLUMNS, count):
             largest = [e.constant(least, self.lane, count)]
             with self.over_k(largest) as i:

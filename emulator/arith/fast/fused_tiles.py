@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from dtypes import FORMATS, Array, Format
+from emulator.arith.arrangement import largest_product
 from emulator.arith.fast.factors import Bool, Float32, FusedPlan, Side, is_special, values
 from emulator.arith.fast.fused_code import COLUMNS, ROWS, RUN, Kind, Shape, tiles_function
 from emulator.arith.fast.fused_decoding import Layout, decoding_function
@@ -176,11 +177,11 @@ class _Chain:
         """Writes the codes of D after all passes, and gives marks. `sizes`: tiles, blocks, rows of
         a tile, rows, columns, and elements from block to block and from row to row."""
         tiles, blocks, rows, m, n, block_step, row_step = sizes
-        bad, size = np.zeros(d.shape, np.bool_), d[0].size
+        bad, size, passes = np.zeros(d.shape, np.bool_), d[0].size, b.exponent.shape[-3]
         shape = Shape(
             tiles=tiles,
             blocks=blocks,
-            passes=b.exponent.shape[-3],
+            passes=passes,
             period=len(self.plan.order),
             rows=rows,
             m=m,
@@ -194,7 +195,7 @@ class _Chain:
             row_step=row_step,
         )
         tasks, count = tiles_function(self.kind), len(d) * tiles * blocks
-        work = d.size * shape.passes * self.kind.k
+        work = d.size * passes * self.kind.k
         run_in_threads(tasks, count, work, *a, *b, c, d, bad, *shape)
         return bad
 
@@ -225,7 +226,7 @@ def _kind(
     step, formats = plan.step, [plan.widen or a, plan.widen or b]
     result, width = FORMATS[step.result], plan.order.shape[1]
     formats += [] if scale is None else [scale, scale]
-    products = float(np.prod([2 - 2.0**-fmt.mantissa_bits for fmt in formats]))
+    products = largest_product(formats)
     bound = (width * products + 2) * 2.0**step.fraction_bits
     k, safe = width + -width % RUN, int((SAFE / 2.0**step.fraction_bits - 2) / products)
     is_directed = directed()

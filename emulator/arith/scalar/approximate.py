@@ -9,16 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache, partial
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dtypes import Array
 from emulator.arith import special, special_words
 from emulator.arith.scalar import exact, floating, fused
 from emulator.arith.scalar.arrays import ARRAYS
 from emulator.arith.scalar.comparison import hold, holds
 from emulator.arith.scalar.conversion import floats
+from emulator.arith.scalar.rounded import Rounded
 from emulator.arith.scalar.rule import rule
 from emulator.arith.scalar.types import TYPES, ScalarType
 from emulator.arith.scalar.words import Word, Words
@@ -37,8 +38,10 @@ def _mul(a: int, b: int, ftz: bool = False) -> int:
     return int(floating.mul(_F32, a, b, ftz=ftz))
 
 
-def _muls(w: Words, a: Word, b: Any, ftz: bool = False) -> Word:
-    return floating.mul.text(w, _F32, a, np.uint32(b) if isinstance(b, int) else b, ftz=ftz)
+def _muls(w: Words, a: Word, b: Word | int, ftz: bool = False) -> Word:
+    return floating.mul.text(
+        w, _F32, a, np.uint32(b) if isinstance(b, int) else b, how=Rounded(ftz=ftz)
+    )
 
 
 def _unit(w: Words, name: str, a: Word) -> Word:
@@ -146,7 +149,7 @@ def _(w: Words, t: ScalarType, a: Word, *, ftz: bool = False) -> Word:
 
 
 def _turns(w: Words, t: ScalarType, a: Word) -> Word:
-    return floating.mul.text(w, t, a, np.uint32(_TURN), rounding="rz")
+    return floating.mul.text(w, t, a, np.uint32(_TURN), how=Rounded("rz"))
 
 
 @rule
@@ -166,7 +169,9 @@ def _(w: Words, t: ScalarType, a: Word) -> Word:
 
 
 @rule
-def rcp(t: ScalarType, a: int, *, ftz: bool = False, factors: bool = False) -> Any:
+def rcp(
+    t: ScalarType, a: int, *, ftz: bool = False, factors: bool = False
+) -> int | tuple[int, int]:
     """rcp.approx.f32: without .ftz the argument is scaled by k into the reach of the unit, and its
     reciprocal by the same k."""
     if ftz:
@@ -177,7 +182,9 @@ def rcp(t: ScalarType, a: int, *, ftz: bool = False, factors: bool = False) -> A
 
 
 @rcp.words
-def _(w: Words, t: ScalarType, a: Word, *, ftz: bool = False, factors: bool = False) -> Any:
+def _(
+    w: Words, t: ScalarType, a: Word, *, ftz: bool = False, factors: bool = False
+) -> Word | tuple[Word, Word]:
     if ftz:
         return _unit(w, "rcp", a)
     magnitude = a & _MAGNITUDE
@@ -190,7 +197,7 @@ def _(w: Words, t: ScalarType, a: Word, *, ftz: bool = False, factors: bool = Fa
 @rule
 def div(
     t: ScalarType, a: int, b: int, *, full: bool = False, ftz: bool = False, factors: bool = False
-) -> Any:
+) -> int | tuple[int, int]:
     """div.approx.f32, and div.full.f32, which scales both operands where b is very large; without
     .ftz they are scaled where b is subnormal."""
     if full and _above(b, _HUGE):
@@ -211,7 +218,7 @@ def _(
     full: bool = False,
     ftz: bool = False,
     factors: bool = False,
-) -> Any:
+) -> Word | tuple[Word, Word]:
     magnitude = b & _MAGNITUDE
     steps = [(_all_above(magnitude, _HUGE), _QUARTER)] if full else []
     steps += [] if ftz else [(magnitude < _TINY, _2_24)]
@@ -275,14 +282,14 @@ def _results(t: ScalarType, unit: str) -> NDArray[np.uint32]:
     """The results of all 65,536 operands."""
     with np.errstate(all="ignore"):
         wide = floats.text(ARRAYS, _F32, t, np.arange(1 << 16, dtype=np.uint16))
-        out: Any = getattr(special_words, unit)(ARRAYS, wide)
+        out: Array = getattr(special_words, unit)(ARRAYS, wide)
         if t.name == "bf16":
             narrow = out >> 16
         else:
-            narrow = floats.text(ARRAYS, t, _F32, out, rounding="rz")
-            narrow = np.where(out.view(np.float32) >= 2.0**16, t.format.infinity, narrow)
+            narrow = floats.text(ARRAYS, t, _F32, out, how=Rounded("rz"))
+            narrow = np.where(out.view(np.float32) >= 2.0**16, t.infinity, narrow)
     nan = out & _MAGNITUDE > special.INFINITY
-    return np.where(nan, t.format.nan or 0, narrow).astype(np.uint32)
+    return np.where(nan, t.nan, narrow).astype(np.uint32)
 
 
 # --- f64 ------------------------------------------------------------------------------------------
@@ -320,7 +327,7 @@ def rsqrt64(t: ScalarType, a: int, *, ftz: bool = False) -> int:
         return exact.infinity(t.format, x.sign)
     if x.sign:
         return exact.nan_of(t.format)
-    if a == t.format.infinity:
+    if a == t.infinity:
         return 0
     return floating.mul(t, _refined(floating.mul(t, a, _power(54))), _power(27))
 
@@ -329,14 +336,14 @@ def rsqrt64(t: ScalarType, a: int, *, ftz: bool = False) -> int:
 def _(w: Words, t: ScalarType, a: Word, *, ftz: bool = False) -> Word:
     if ftz:
         return _upper(w, "rsq64h", a)
-    x, infinity = a.view(np.float64), t.format.infinity or 0
+    x, infinity = a.view(np.float64), t.infinity
     subnormal = (x > 0) & (x < 2.0**-1022)
     scaled = w.put(subnormal, lambda: x * 2.0**54, x)
     ordinary = (scaled > 0) & (scaled < float("inf"))
     out = _all_refined(w, w.select(ordinary, scaled, 1.0))
     words = w.put(subnormal, lambda: out * 2.0**27, out).view(np.uint64)
     words = w.put(a == infinity, 0, words)
-    words = w.put(x < 0, t.format.nan, words)
+    words = w.put(x < 0, t.nan, words)
     words = w.put(x == 0, lambda: a | infinity, words)
     return w.put(x != x, lambda: a | 1 << 51, words)
 

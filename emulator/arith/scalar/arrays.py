@@ -10,7 +10,7 @@ import numpy as np
 from dtypes import FORMATS, Array
 from emulator.arith.fast.error_free import odd_sum
 from emulator.arith.fast.wide import fused_multiply_add
-from emulator.arith.scalar.words import Results, Words
+from emulator.arith.scalar.words import Operand, Results, Words
 
 _ROUND = {"rni": np.rint, "rzi": np.trunc, "rmi": np.floor, "rpi": np.ceil}
 _REVERSED = np.array([int(f"{byte:08b}"[::-1], 2) for byte in range(256)], np.uint8)
@@ -30,17 +30,17 @@ class ArrayWords:
     sqrt = staticmethod(np.sqrt)
 
     @staticmethod
-    def minimum(a: Array, b: Any) -> Array:
+    def minimum(a: Array, b: Operand) -> Array:
         out = np.minimum(a, b)
         return out if out.dtype.kind != "f" else _in_order(out, np.bitwise_or, a, b)
 
     @staticmethod
-    def maximum(a: Array, b: Any) -> Array:
+    def maximum(a: Array, b: Operand) -> Array:
         out = np.maximum(a, b)
         return out if out.dtype.kind != "f" else _in_order(out, np.bitwise_and, a, b)
 
     @staticmethod
-    def put(condition: Array, value: Any, out: Array) -> Array:
+    def put(condition: Array, value: Operand | Callable[[], Operand], out: Array) -> Array:
         if not condition.any():
             return out
         return np.where(condition, value() if callable(value) else value, out)

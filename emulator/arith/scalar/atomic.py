@@ -7,32 +7,41 @@ value. Vectors of registers are one location each.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 
 from dtypes import Array
 from emulator.arith.scalar import comparison, exact, floating, rounded
+from emulator.arith.scalar.rounded import Rounded
 from emulator.arith.scalar.rule import rule
 from emulator.arith.scalar.types import TYPES, ScalarType
-from emulator.arith.scalar.words import Word, Words
+from emulator.arith.scalar.words import Operand, Word, Words
 
 _F32, _F64 = TYPES["f32"], TYPES["f64"]
 
 
+class Update(NamedTuple):
+    """What is done to a location, and where."""
+
+    operation: str = ""
+    #: where the address lies, also a generic one's
+    space: str = "global"
+    #: cp.reduce.async.bulk does it
+    bulk: bool = False
+
+    def flushes(self, t: ScalarType) -> bool:
+        """Sums of f32 in global memory flush subnormal numbers, not those of a bulk reduction."""
+        return t is _F32 and self.space == "global" and not self.bulk
+
+
+UPDATE = Update()
+
+
 @rule
-def update(
-    t: ScalarType,
-    old: int,
-    b: int,
-    c: int = 0,
-    *,
-    operation: str = "",
-    space: str = "global",
-    bulk: bool = False,
-) -> int:
-    """The new value of a location. `space` is where the address lies, also a generic one's; `bulk`
-    says that cp.reduce.async.bulk does it."""
+def update(t: ScalarType, old: int, b: int, c: int = 0, *, how: Update = UPDATE) -> int:
+    """The new value of a location."""
+    operation = how.operation
     if operation == "exch":
         return b
     if operation == "cas":
@@ -44,23 +53,14 @@ def update(
     if operation == "dec":
         return b if old == 0 or old > b else old - 1
     if t.is_float:
-        return _float_update(t, old, b, operation, space, bulk)
+        return _float_update(t, old, b, how)
     x, y = t.number(old), t.number(b)
     return t.word({"add": x + y, "min": min(x, y), "max": max(x, y)}[operation])
 
 
 @update.words
-def _(
-    w: Words,
-    t: ScalarType,
-    old: Word,
-    b: Word,
-    c: Any = 0,
-    *,
-    operation: str = "",
-    space: str = "global",
-    bulk: bool = False,
-) -> Word:
+def _(w: Words, t: ScalarType, old: Word, b: Word, c: Operand = 0, *, how: Update = UPDATE) -> Word:
+    operation = how.operation
     if operation == "exch":
         return old ^ old | b
     if operation == "cas":
@@ -72,7 +72,7 @@ def _(
     if operation == "dec":
         return w.select((old == 0) | (old > b), b, old - 1)
     if t.is_float:
-        return _float_updates(w, t, old, b, operation, space, bulk)
+        return _float_updates(w, t, old, b, how)
     x, y = old.view(t.values), b.view(t.values)
     results: dict[str, Callable[[], Word]] = {
         "add": lambda: x + y, "and": lambda: x & y, "or": lambda: x | y, "xor": lambda: x ^ y,
@@ -86,31 +86,24 @@ def _swapped(old: Array, b: Array, c: Array) -> Array:
     return np.where((old == b).all(axis=-1, keepdims=True), c, old)
 
 
-def _flushes(t: ScalarType, space: str, bulk: bool) -> bool:
-    """Sums of f32 in global memory flush subnormal numbers, but not those of a bulk reduction."""
-    return t is _F32 and space == "global" and not bulk
-
-
-def _float_update(t: ScalarType, old: int, b: int, operation: str, space: str, bulk: bool) -> int:
-    if operation == "add":
-        if t is _F64 and space == "global":
+def _float_update(t: ScalarType, old: int, b: int, how: Update) -> int:
+    if how.operation == "add":
+        if t is _F64 and how.space == "global":
             # A NaN is passed on as it is, the operand's before the location's.
             for code in (b, old):
                 if exact.is_nan(t.format, code):
                     return code
-        return floating.add.reference(t, b, old, ftz=_flushes(t, space, bulk))
-    pick = comparison.minimum if operation == "min" else comparison.maximum
+        return floating.add.reference(t, b, old, how=Rounded(ftz=how.flushes(t)))
+    pick = comparison.minimum if how.operation == "min" else comparison.maximum
     return pick.reference(t, old, b)
 
 
-def _float_updates(
-    w: Words, t: ScalarType, old: Word, b: Word, operation: str, space: str, bulk: bool
-) -> Word:
-    if operation != "add":
-        pick = comparison.minimum if operation == "min" else comparison.maximum
+def _float_updates(w: Words, t: ScalarType, old: Word, b: Word, how: Update) -> Word:
+    if how.operation != "add":
+        pick = comparison.minimum if how.operation == "min" else comparison.maximum
         return pick.text(w, t, old, b)
-    out = floating.add.text(w, t, b, old, ftz=_flushes(t, space, bulk))
-    if t is _F64 and space == "global":
+    out = floating.add.text(w, t, b, old, how=Rounded(ftz=how.flushes(t)))
+    if t is _F64 and how.space == "global":
         for code in (old, b):
             out = w.put(rounded.are_nans(t, code), code, out)
     return out

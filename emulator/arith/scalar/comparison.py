@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
+from fractions import Fraction
 from functools import reduce
-from typing import Any
+from typing import NamedTuple
 
 from dtypes import Number, NumberClass
 from emulator.arith.scalar import exact, rounded
 from emulator.arith.scalar.rule import packed_rule, rule
 from emulator.arith.scalar.types import ScalarType
-from emulator.arith.scalar.words import Word, Words, joined
+from emulator.arith.scalar.words import Operand, Word, Words, joined
 
 _ZERO, _FINITE, _INFINITE, _NAN = NumberClass
 
@@ -23,13 +24,13 @@ _ORDERS = {
     "lo": "lt", "ls": "le", "hi": "gt", "hs": "ge",
     "equ": "eq", "neu": "ne", "ltu": "lt", "leu": "le", "gtu": "gt", "geu": "ge",
 }  # fmt: skip
-_OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
+OPERATORS: dict[str, Callable[[Operand, Operand], Operand]] = {
     "eq": operator.eq, "ne": operator.ne, "lt": operator.lt,
     "le": operator.le, "gt": operator.gt, "ge": operator.ge,
 }  # fmt: skip
 #: comparison of numbers that a NaN makes true -> the one that is false then, of which it is the not
 _OPPOSITES = {"equ": "ne", "neu": "eq", "ltu": "ge", "leu": "gt", "gtu": "le", "geu": "lt"}
-_COMBINATIONS: dict[str, Callable[[Any, Any], Any]] = {
+_COMBINATIONS: dict[str, Callable[[Operand, Operand], Operand]] = {
     "": lambda result, c: result,
     "and": lambda result, c: result & c,
     "or": lambda result, c: result | c,
@@ -37,31 +38,42 @@ _COMBINATIONS: dict[str, Callable[[Any, Any], Any]] = {
 }
 
 
+class Test(NamedTuple):
+    """The modifiers of comparisons: of a with b, and of the result with c."""
+
+    compare: str = ""
+    combine: str = ""
+    ftz: bool = False
+
+
+TEST = Test()
+
+
 def holds(t: ScalarType, a: int, b: int, compare: str, ftz: bool) -> int:
     """9.7.6: a comparison with a NaN is false (also ne), or true if its name ends with u; num and
     nan ask whether both are numbers or any is none."""
     if not t.is_float:
-        return int(_OPERATORS[_ORDERS[compare]](t.number(a), t.number(b)))
+        return int(OPERATORS[_ORDERS[compare]](t.number(a), t.number(b)))
     x, y = exact.read(t.format, a, ftz), exact.read(t.format, b, ftz)
     unordered = _NAN in (x.number_class, y.number_class)
     if compare in ("num", "nan"):
         return int(unordered == (compare == "nan"))
     if unordered:
         return int(compare.endswith("u"))
-    return int(_OPERATORS[_ORDERS[compare]](_place(t, x), _place(t, y)))
+    return int(OPERATORS[_ORDERS[compare]](_place(t, x), _place(t, y)))
 
 
-def _place(t: ScalarType, x: Number) -> tuple[int, Any]:
+def _place(t: ScalarType, x: Number) -> tuple[int, Fraction]:
     """Sort key of a number that is no NaN; infinities lie outside of all others."""
     if x.number_class == _INFINITE:
-        return (-1 if x.sign else 1), 0
+        return (-1 if x.sign else 1), Fraction(0)
     return 0, exact.value(t.format, x)
 
 
-def hold(w: Words, t: ScalarType, a: Word, b: Any, compare: str, ftz: bool) -> Word:
+def hold(w: Words, t: ScalarType, a: Word, b: Operand, compare: str, ftz: bool) -> Word:
     """`holds` of words."""
     if not t.is_float:
-        return _OPERATORS[_ORDERS[compare]](a.view(t.values), b.view(t.values))
+        return OPERATORS[_ORDERS[compare]](a.view(t.values), b.view(t.values))
     x, y = rounded.values(w, t, a, ftz), rounded.values(w, t, b, ftz)
     if compare == "num":
         return (x == x) & (y == y)
@@ -74,72 +86,45 @@ def hold(w: Words, t: ScalarType, a: Word, b: Any, compare: str, ftz: bool) -> W
 
 def _ordered(x: Word, y: Word, compare: str) -> Word:
     """A comparison that a NaN makes false."""
-    return (x < y) | (x > y) if compare == "ne" else _OPERATORS[compare](x, y)
+    return (x < y) | (x > y) if compare == "ne" else OPERATORS[compare](x, y)
 
 
 @packed_rule
-def setp(
-    t: ScalarType,
-    a: int,
-    b: int,
-    c: int = 1,
-    *,
-    compare: str = "",
-    combine: str = "",
-    ftz: bool = False,
-) -> tuple[int, int]:
+def setp(t: ScalarType, a: int, b: int, c: int = 1, *, how: Test = TEST) -> tuple[int, int]:
     """9.7.6.2: whether a and b compare so, combined with c, and whether they do not.
 
     Of a packed type the results are those of its lower and its upper elements (measured).
     """
-    combination = _COMBINATIONS[combine]
+    combination = _COMBINATIONS[how.combine]
     e = t.element
     if t.count > 1:
         low, high = (
-            holds(e, a >> shift & e.mask, b >> shift & e.mask, compare, ftz)
+            holds(e, a >> shift & e.mask, b >> shift & e.mask, how.compare, how.ftz)
             for shift in (0, e.bits)
         )
         return combination(low, c), combination(high, c)
-    result = holds(e, a, b, compare, ftz)
+    result = holds(e, a, b, how.compare, how.ftz)
     return combination(result, c), combination(1 - result, c)
 
 
 @setp.words
 def _(
-    w: Words,
-    t: ScalarType,
-    a: Word,
-    b: Word,
-    c: Any = 1,
-    *,
-    compare: str = "",
-    combine: str = "",
-    ftz: bool = False,
+    w: Words, t: ScalarType, a: Word, b: Word, c: Operand = 1, *, how: Test = TEST
 ) -> tuple[Word, Word]:
-    combination = _COMBINATIONS[combine]
+    combination = _COMBINATIONS[how.combine]
     if t.count == 1:
-        result = hold(w, t, a, b, compare, ftz)
+        result = hold(w, t, a, b, how.compare, how.ftz)
         return combination(result, c), combination(~result, c)
     e = t.element
     low, high = (
-        hold(w, e, (a >> shift).astype(e.dtype), (b >> shift).astype(e.dtype), compare, ftz)
+        hold(w, e, (a >> shift).astype(e.dtype), (b >> shift).astype(e.dtype), how.compare, how.ftz)
         for shift in (0, e.bits)
     )
     return combination(low, c), combination(high, c)
 
 
 @packed_rule
-def set_(
-    d: ScalarType,
-    t: ScalarType,
-    a: int,
-    b: int,
-    c: int = 1,
-    *,
-    compare: str = "",
-    combine: str = "",
-    ftz: bool = False,
-) -> int:
+def set_(d: ScalarType, t: ScalarType, a: int, b: int, c: int = 1, *, how: Test = TEST) -> int:
     """9.7.6.1: all ones, or 1.0 of a floating-point destination, where a and b compare so.
 
     Of packed elements every one is compared; an integer destination has 16 bits for each.
@@ -148,30 +133,21 @@ def set_(
     true = d.format.bias << d.format.mantissa_bits if d.is_float else (1 << width) - 1
     for i in range(t.count):
         x, y = a >> i * e.bits & e.mask, b >> i * e.bits & e.mask
-        if _COMBINATIONS[combine](holds(e, x, y, compare, ftz), c):
+        if _COMBINATIONS[how.combine](holds(e, x, y, how.compare, how.ftz), c):
             out |= true << i * width
     return out
 
 
 @set_.words
 def _(
-    w: Words,
-    d: ScalarType,
-    t: ScalarType,
-    a: Word,
-    b: Word,
-    c: Any = True,
-    *,
-    compare: str = "",
-    combine: str = "",
-    ftz: bool = False,
+    w: Words, d: ScalarType, t: ScalarType, a: Word, b: Word, c: Operand = True, *, how: Test = TEST
 ) -> Word:
     e, width = t.element, d.size // t.count
     true = d.format.bias << d.format.mantissa_bits if d.is_float else (1 << width) - 1
     parts = []
     for i in range(t.count):
         x, y = ((word >> i * e.bits).astype(e.dtype) if t.count > 1 else word for word in (a, b))
-        result = _COMBINATIONS[combine](hold(w, e, x, y, compare, ftz), c)
+        result = _COMBINATIONS[how.combine](hold(w, e, x, y, how.compare, how.ftz), c)
         parts.append(w.select(result, d.dtype.type(true), d.dtype.type(0)))
     return joined(parts, width)
 
@@ -229,7 +205,7 @@ def testp(t: ScalarType, a: int, *, test: str = "") -> int:
 
 @testp.words
 def _(w: Words, t: ScalarType, a: Word, *, test: str = "") -> Word:
-    magnitude, infinity = rounded.magnitudes(t, a), t.format.infinity or 0
+    magnitude, infinity = rounded.magnitudes(t, a), t.infinity
     least = 1 << t.format.mantissa_bits
     if not test:
         return magnitude != magnitude
@@ -238,7 +214,7 @@ def _(w: Words, t: ScalarType, a: Word, *, test: str = "") -> Word:
     if test == "normal":
         return (magnitude == 0) | (magnitude - least < infinity - least)
     compare = {"finite": "lt", "infinite": "eq", "number": "le", "notanumber": "gt"}[test]
-    return _OPERATORS[compare](magnitude, infinity)
+    return OPERATORS[compare](magnitude, infinity)
 
 
 @rule
@@ -263,7 +239,7 @@ def absolute(t: ScalarType, a: int, *, ftz: bool = False) -> int:
 def _(w: Words, t: ScalarType, a: Word, *, ftz: bool = False) -> Word:
     a = rounded.flushed(w, t, a) if ftz else a
     out = rounded.magnitudes(t, a)
-    return rounded.with_nans(w, t, out, out > t.format.infinity, a)
+    return rounded.with_nans(w, t, out, out > t.infinity, a)
 
 
 @rule
@@ -289,80 +265,47 @@ def _with_sign(t: ScalarType, a: int, ftz: bool, sign: Callable[[int], int]) -> 
 # --- min, max -------------------------------------------------------------------------------------
 
 
+class Extreme(NamedTuple):
+    """The modifiers of min and max."""
+
+    ftz: bool = False
+    nan: bool = False
+    xorsign: bool = False
+    abs: bool = False
+
+
+EXTREME = Extreme()
+
+
 @rule
-def minimum(
-    t: ScalarType,
-    a: int,
-    b: int,
-    c: int | None = None,
-    *,
-    ftz: bool = False,
-    nan: bool = False,
-    xorsign: bool = False,
-    abs: bool = False,
-) -> int:
+def minimum(t: ScalarType, a: int, b: int, c: int | None = None, *, how: Extreme = EXTREME) -> int:
     """9.7.3.11, min of two or three. A number wins against a NaN, unless .NaN is given; -0 is less
     than +0. .xorsign.abs compares magnitudes and gives the result the signs' exclusive or."""
-    return _extreme(t, (a, b) if c is None else (a, b, c), -1, ftz, nan, xorsign, abs)
+    return _extreme(t, (a, b) if c is None else (a, b, c), -1, how)
 
 
 @minimum.words
 def _(
-    w: Words,
-    t: ScalarType,
-    a: Word,
-    b: Word,
-    c: Word | None = None,
-    *,
-    ftz: bool = False,
-    nan: bool = False,
-    xorsign: bool = False,
-    abs: bool = False,
+    w: Words, t: ScalarType, a: Word, b: Word, c: Word | None = None, *, how: Extreme = EXTREME
 ) -> Word:
-    return extremes(w, t, (a, b) if c is None else (a, b, c), False, ftz, nan, xorsign, abs)
+    return extremes(w, t, (a, b) if c is None else (a, b, c), False, how)
 
 
 @rule
-def maximum(
-    t: ScalarType,
-    a: int,
-    b: int,
-    c: int | None = None,
-    *,
-    ftz: bool = False,
-    nan: bool = False,
-    xorsign: bool = False,
-    abs: bool = False,
-) -> int:
+def maximum(t: ScalarType, a: int, b: int, c: int | None = None, *, how: Extreme = EXTREME) -> int:
     """9.7.3.12, max of two or three; as `minimum`."""
-    return _extreme(t, (a, b) if c is None else (a, b, c), 1, ftz, nan, xorsign, abs)
+    return _extreme(t, (a, b) if c is None else (a, b, c), 1, how)
 
 
 @maximum.words
 def _(
-    w: Words,
-    t: ScalarType,
-    a: Word,
-    b: Word,
-    c: Word | None = None,
-    *,
-    ftz: bool = False,
-    nan: bool = False,
-    xorsign: bool = False,
-    abs: bool = False,
+    w: Words, t: ScalarType, a: Word, b: Word, c: Word | None = None, *, how: Extreme = EXTREME
 ) -> Word:
-    return extremes(w, t, (a, b) if c is None else (a, b, c), True, ftz, nan, xorsign, abs)
+    return extremes(w, t, (a, b) if c is None else (a, b, c), True, how)
 
 
-def _extreme(
-    t: ScalarType,
-    codes: tuple[int, ...],
-    direction: int,
-    ftz: bool,
-    nan: bool,
-    xorsign: bool,
-    abs: bool,
-) -> int:
+def _extreme(t: ScalarType, codes: tuple[int, ...], direction: int, how: Extreme) -> int:
+    ftz, nan, xorsign, abs = how
     fmt = t.format
     sign = 0
     for code in codes:
@@ -387,17 +330,9 @@ def _ordinal(t: ScalarType, code: int) -> int:
     return ~magnitude if code & t.format.sign_mask else magnitude
 
 
-def extremes(
-    w: Words,
-    t: ScalarType,
-    codes: tuple[Word, ...],
-    largest: bool,
-    ftz: bool,
-    nan: bool,
-    xorsign: bool,
-    abs: bool,
-) -> Word:
+def extremes(w: Words, t: ScalarType, codes: tuple[Word, ...], largest: bool, how: Extreme) -> Word:
     """The smallest or largest of several codes."""
+    ftz, nan, xorsign, abs = how
     if len(codes) == 2 and t.bits > 16 and not (ftz or abs):
         return _extreme_pair(w, t, *codes, largest, nan)
     sign = codes[0]

@@ -7,18 +7,30 @@ from __future__ import annotations
 
 from fractions import Fraction
 from functools import partial
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 
 from dtypes import Array, NumberClass, Rounding
 from emulator.arith.scalar import exact, rounded
+from emulator.arith.scalar.rounded import NEAREST, Rounded
 from emulator.arith.scalar.rule import packed_rule, rule
 from emulator.arith.scalar.types import TYPES, ScalarType
-from emulator.arith.scalar.words import Word, Words, joined
+from emulator.arith.scalar.words import Value, Word, Words, joined
 
 _ZERO, _FINITE, _INFINITE, _NAN = NumberClass
 _F32, _F64 = TYPES["f32"], TYPES["f64"]
+
+
+class ToIntegral(NamedTuple):
+    """The modifiers of roundings to integers."""
+
+    integer_rounding: str = "rni"
+    ftz: bool = False
+    sat: bool = False
+
+
+TO_INTEGRAL = ToIntegral()
 
 # --- integers -------------------------------------------------------------------------------------
 
@@ -42,38 +54,21 @@ def _(w: Words, to: ScalarType, t: ScalarType, a: Word, *, sat: bool = False) ->
 
 
 @rule
-def integer_to_float(
-    to: ScalarType,
-    t: ScalarType,
-    a: int,
-    *,
-    rounding: Rounding = "rn",
-    ftz: bool = False,
-    sat: bool = False,
-) -> int:
+def integer_to_float(to: ScalarType, t: ScalarType, a: int, *, how: Rounded = NEAREST) -> int:
     """Integer to floating point, rounded once; .ftz has nothing to flush."""
     number = t.number(a)
-    code = exact.rounded(to.format, Fraction(number), rounding) if number else 0
-    return exact.saturated(to.format, code) if sat else code
+    code = exact.rounded(to.format, Fraction(number), how.rounding) if number else 0
+    return exact.saturated(to.format, code) if how.sat else code
 
 
 @integer_to_float.words
-def _(
-    w: Words,
-    to: ScalarType,
-    t: ScalarType,
-    a: Word,
-    *,
-    rounding: Rounding = "rn",
-    ftz: bool = False,
-    sat: bool = False,
-) -> Word:
+def _(w: Words, to: ScalarType, t: ScalarType, a: Word, *, how: Rounded = NEAREST) -> Word:
     numbers = a.view(t.values)
-    if rounding == "rn" and to.bits > 16:
+    if how.rounding == "rn" and to.bits > 16:
         words = numbers.astype(to.values).view(to.dtype)
     else:
-        words = _directed_integers(w, to, t, numbers, rounding)
-    return rounded.finished(w, to, words, a != a, sat) if sat else words
+        words = _directed_integers(w, to, t, numbers, how.rounding)
+    return rounded.finished(w, to, words, a != a, how.sat) if how.sat else words
 
 
 def _directed_integers(
@@ -108,40 +103,25 @@ def _against(w: Words, numbers: Word, near: Word) -> tuple[Word, Word]:
 
 @rule
 def float_to_integer(
-    to: ScalarType,
-    t: ScalarType,
-    a: int,
-    *,
-    integer_rounding: str = "rni",
-    ftz: bool = False,
-    sat: bool = False,
+    to: ScalarType, t: ScalarType, a: int, *, how: ToIntegral = TO_INTEGRAL
 ) -> int:
     """Floating point to integer: rounded, then clamped to the range of the type, .sat or not.
 
     Measured: a NaN gives 0, but where the source is f64 or the result has 64 bits a one in the
     highest bit of the result's type.
     """
-    x = exact.read(t.format, a, ftz)
+    x = exact.read(t.format, a, how.ftz)
     if x.number_class == _NAN:
         return 1 << (to.bits - 1) if t.bits == 64 or to.bits == 64 else 0
     if x.number_class == _INFINITE:
         return to.word(to.smallest if x.sign else to.largest)
-    return to.word(to.clamp(_integer(exact.value(t.format, x), integer_rounding)))
+    return to.word(to.clamp(_integer(exact.value(t.format, x), how.integer_rounding)))
 
 
 @float_to_integer.words
-def _(
-    w: Words,
-    to: ScalarType,
-    t: ScalarType,
-    a: Word,
-    *,
-    integer_rounding: str = "rni",
-    ftz: bool = False,
-    sat: bool = False,
-) -> Word:
-    x = rounded.values(w, t, a, ftz)
-    out = w.to_integers(w.integral(x, integer_rounding), to.values).view(to.dtype)
+def _(w: Words, to: ScalarType, t: ScalarType, a: Word, *, how: ToIntegral = TO_INTEGRAL) -> Word:
+    x = rounded.values(w, t, a, how.ftz)
+    out = w.to_integers(w.integral(x, how.integer_rounding), to.values).view(to.dtype)
     return w.put(x != x, 1 << (to.bits - 1), out) if t.bits == 64 or to.bits == 64 else out
 
 
@@ -159,43 +139,28 @@ def _integer(number: Fraction, rounding: str) -> int:
 
 @rule
 def float_to_integral(
-    to: ScalarType,
-    t: ScalarType,
-    a: int,
-    *,
-    integer_rounding: str = "rni",
-    ftz: bool = False,
-    sat: bool = False,
+    to: ScalarType, t: ScalarType, a: int, *, how: ToIntegral = TO_INTEGRAL
 ) -> int:
     """Floating point to an integral number of the same type; a zero keeps the number's sign."""
     fmt = t.format
-    x = exact.read(fmt, a, ftz)
+    x = exact.read(fmt, a, how.ftz)
     if x.number_class == _NAN:
         code = exact.nan_of(fmt, a)
     elif x.number_class == _INFINITE:
         code = a
     else:
-        number = _integer(exact.value(fmt, x), integer_rounding)
+        number = _integer(exact.value(fmt, x), how.integer_rounding)
         code = exact.rounded(fmt, Fraction(number), "rn") if number else exact.zero(fmt, x.sign)
-    return exact.saturated(fmt, code) if sat else code
+    return exact.saturated(fmt, code) if how.sat else code
 
 
 @float_to_integral.words
-def _(
-    w: Words,
-    to: ScalarType,
-    t: ScalarType,
-    a: Word,
-    *,
-    integer_rounding: str = "rni",
-    ftz: bool = False,
-    sat: bool = False,
-) -> Word:
-    x = rounded.values(w, t, a, ftz)
-    words = rounded.nearest(w, t, w.integral(x, integer_rounding))
-    if t is _F64 and not sat:
+def _(w: Words, to: ScalarType, t: ScalarType, a: Word, *, how: ToIntegral = TO_INTEGRAL) -> Word:
+    x = rounded.values(w, t, a, how.ftz)
+    words = rounded.nearest(w, t, w.integral(x, how.integer_rounding))
+    if t is _F64 and not how.sat:
         return rounded.with_nans(w, t, words, x != x, a)
-    return rounded.finished(w, t, words, x != x, sat)
+    return rounded.finished(w, t, words, x != x, how.sat)
 
 
 @rule
@@ -222,15 +187,7 @@ def _(
 
 
 @rule
-def floats(
-    to: ScalarType,
-    t: ScalarType,
-    a: int,
-    *,
-    rounding: Rounding = "rn",
-    ftz: bool = False,
-    sat: bool = False,
-) -> int:
+def floats(to: ScalarType, t: ScalarType, a: int, *, how: Rounded = NEAREST) -> int:
     """Floating point to another floating-point type, rounded once.
 
     Measured: conversions from and to f64 keep the sign and the top payload bits of a NaN and make
@@ -238,6 +195,7 @@ def floats(
     is about numbers of f32's exponents: it does nothing from f32 to f16, nor to operands of f16.
     """
     source, target = t.format, to.format
+    rounding, ftz, sat = how
     x = exact.read(source, a, ftz and _is_flushed(to, t))
     if x.number_class == _NAN:
         code = _converted_nan(to, t, a, ftz)
@@ -251,16 +209,8 @@ def floats(
 
 
 @floats.words
-def _(
-    w: Words,
-    to: ScalarType,
-    t: ScalarType,
-    a: Word,
-    *,
-    rounding: Rounding = "rn",
-    ftz: bool = False,
-    sat: bool = False,
-) -> Word:
+def _(w: Words, to: ScalarType, t: ScalarType, a: Word, *, how: Rounded = NEAREST) -> Word:
+    rounding, ftz, sat = how
     if (t.name, to.name) == ("bf16", "f32") and not (ftz or sat):
         return a.astype(to.dtype) << 16
     x = rounded.values(w, t, a, ftz and _is_flushed(to, t))
@@ -296,12 +246,12 @@ def _converted_nan(to: ScalarType, t: ScalarType, a: int, ftz: bool) -> int:
     return exact.infinity(target, a & source.sign_mask) | payload
 
 
-def _converted_nans(to: ScalarType, t: ScalarType, a: Word, ftz: bool) -> Any:
+def _converted_nans(to: ScalarType, t: ScalarType, a: Word, ftz: bool) -> Value:
     source, target = t.format, to.format
     if (t.name, to.name) == ("bf16", "f32") and not ftz:
         return a.astype(to.dtype) << 16
     if _F64 not in (t, to):
-        return target.nan
+        return to.nan
     if ftz and t is _F32:
         return _converted_nan(to, t, 0, ftz)
     wide = a.astype(np.uint64)
@@ -345,7 +295,7 @@ def _(w: Words, to: ScalarType, t: ScalarType, rest: ScalarType, a: Word, b: Wor
 
 
 @packed_rule
-def mov(t: ScalarType, *sources: int, parts: str = "") -> Any:
+def mov(t: ScalarType, *sources: int, parts: str = "") -> int | tuple[int, ...]:
     """9.7.9.3: all bits, also those of a signalling NaN.
 
     Several sources are the registers of a vector, the first one in the lowest bits; with `parts`
@@ -361,7 +311,7 @@ def mov(t: ScalarType, *sources: int, parts: str = "") -> Any:
 
 
 @mov.words
-def _(w: Words, t: ScalarType, *sources: Word, parts: str = "") -> Any:
+def _(w: Words, t: ScalarType, *sources: Word, parts: str = "") -> Word | tuple[Word, ...]:
     if t.size == 128:
         return w.by_arrays(partial(_mov128, parts=parts), *sources)
     words = [source.astype(t.dtype, copy=False) for source in sources]
@@ -372,7 +322,7 @@ def _(w: Words, t: ScalarType, *sources: Word, parts: str = "") -> Any:
     return tuple((word >> i * width).astype(f"uint{width}") for i in range(int(parts)))
 
 
-def _mov128(*sources: Array, parts: str) -> Any:
+def _mov128(*sources: Array, parts: str) -> Array | tuple[Array, ...]:
     """Words of 128 bits are arrays ``uint64 (…, 2)``, the lower half first."""
     if len(sources) == 1:
         word = sources[0]

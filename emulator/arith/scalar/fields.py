@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from emulator.arith.scalar.rule import rule
 from emulator.arith.scalar.types import ScalarType
-from emulator.arith.scalar.words import Word, Words
+from emulator.arith.scalar.words import Operand, Word, Words
 
 _ALL_ONES = 0xFFFFFFFF
 
@@ -183,7 +181,7 @@ def _(w: Words, t: ScalarType, mask: Word, base: Word, offset: Word) -> Word:
     left = w.select(base > 31, 0, w.select(wanted == 0, left & 1, left))
     wanted = w.maximum(wanted, 1)
     # The smallest number of low bits that has so many ones, by halving.
-    place: Any = np.uint32(0)
+    place: Operand = np.uint32(0)
     rest = wanted
     for width in (16, 8, 4, 2, 1):
         ones = w.count_ones(left >> place & (1 << width) - 1)

@@ -14,6 +14,7 @@ import numpy as np
 from dtypes import NumberClass, Rounding
 from emulator.arith.fast.error_free import odd_sum, two_product, two_sum
 from emulator.arith.scalar import exact, rounded
+from emulator.arith.scalar.rounded import NEAREST, Rounded
 from emulator.arith.scalar.rule import rule
 from emulator.arith.scalar.types import TYPES, ScalarType
 from emulator.arith.scalar.words import Word, Words
@@ -25,125 +26,65 @@ _ZERO, _INFINITE, _NAN = NumberClass.ZERO, NumberClass.INFINITE, NumberClass.NAN
 
 
 @rule
-def add(
-    t: ScalarType,
-    a: int,
-    b: int,
-    *,
-    rounding: Rounding = "rn",
-    ftz: bool = False,
-    sat: bool = False,
-) -> int:
+def add(t: ScalarType, a: int, b: int, *, how: Rounded = NEAREST) -> int:
     """9.7.3.3: a + b. An exact sum of 0 is +0, toward -infinity -0; zeros of one sign keep it."""
-    return saturated(t, _sum(t, a, b, rounding, ftz), sat)
+    return _sum(t, a, b, how)
 
 
 @add.words
-def _(
-    w: Words,
-    t: ScalarType,
-    a: Word,
-    b: Word,
-    *,
-    rounding: Rounding = "rn",
-    ftz: bool = False,
-    sat: bool = False,
-) -> Word:
-    x, y = rounded.values(w, t, a, ftz), rounded.values(w, t, b, ftz)
-    return _sum_of(w, t, x, y, rounding, ftz, sat, (b, a))
+def _(w: Words, t: ScalarType, a: Word, b: Word, *, how: Rounded = NEAREST) -> Word:
+    x, y = (rounded.values(w, t, words, how.ftz) for words in (a, b))
+    return _sum_of(w, t, x, y, how, (b, a))
 
 
 @rule
-def sub(
-    t: ScalarType,
-    a: int,
-    b: int,
-    *,
-    rounding: Rounding = "rn",
-    ftz: bool = False,
-    sat: bool = False,
-) -> int:
+def sub(t: ScalarType, a: int, b: int, *, how: Rounded = NEAREST) -> int:
     """9.7.3.4: a - b, the sum of a and the negative of b. A NaN keeps its sign."""
     negative = b if exact.is_nan(t.format, b) else b ^ t.format.sign_mask
-    return saturated(t, _sum(t, a, negative, rounding, ftz), sat)
+    return _sum(t, a, negative, how)
 
 
 @sub.words
-def _(
-    w: Words,
-    t: ScalarType,
-    a: Word,
-    b: Word,
-    *,
-    rounding: Rounding = "rn",
-    ftz: bool = False,
-    sat: bool = False,
-) -> Word:
-    x, y = rounded.values(w, t, a, ftz), rounded.values(w, t, b, ftz)
-    return _sum_of(w, t, x, -y, rounding, ftz, sat, (b, a))
+def _(w: Words, t: ScalarType, a: Word, b: Word, *, how: Rounded = NEAREST) -> Word:
+    x, y = (rounded.values(w, t, words, how.ftz) for words in (a, b))
+    return _sum_of(w, t, x, -y, how, (b, a))
 
 
 @rule
-def add_mixed(
-    t: ScalarType,
-    narrow: ScalarType,
-    a: int,
-    c: int,
-    *,
-    rounding: Rounding = "rn",
-    sat: bool = False,
-) -> int:
+def add_mixed(t: ScalarType, narrow: ScalarType, a: int, c: int, *, how: Rounded = NEAREST) -> int:
     """9.7.5.1: a f16 or bf16, widened exactly, plus c f32."""
-    return saturated(t, _sum(t, widened(t, narrow, a), c, rounding, False), sat)
+    return _sum(t, widened(t, narrow, a), c, how)
 
 
 @add_mixed.words
 def _(
-    w: Words,
-    t: ScalarType,
-    narrow: ScalarType,
-    a: Word,
-    c: Word,
-    *,
-    rounding: Rounding = "rn",
-    sat: bool = False,
+    w: Words, t: ScalarType, narrow: ScalarType, a: Word, c: Word, *, how: Rounded = NEAREST
 ) -> Word:
     x, y = rounded.values(w, narrow, a), rounded.values(w, t, c)
-    return _sum_of(w, t, x, y, rounding, False, sat, ())
+    return _sum_of(w, t, x, y, how)
 
 
 @rule
-def sub_mixed(
-    t: ScalarType,
-    narrow: ScalarType,
-    a: int,
-    c: int,
-    *,
-    rounding: Rounding = "rn",
-    sat: bool = False,
-) -> int:
+def sub_mixed(t: ScalarType, narrow: ScalarType, a: int, c: int, *, how: Rounded = NEAREST) -> int:
     """9.7.5.2: a f16 or bf16, widened exactly, minus c f32."""
-    return sub.reference(t, widened(t, narrow, a), c, rounding=rounding, sat=sat)
+    return sub.reference(t, widened(t, narrow, a), c, how=how)
 
 
 @sub_mixed.words
 def _(
-    w: Words,
-    t: ScalarType,
-    narrow: ScalarType,
-    a: Word,
-    c: Word,
-    *,
-    rounding: Rounding = "rn",
-    sat: bool = False,
+    w: Words, t: ScalarType, narrow: ScalarType, a: Word, c: Word, *, how: Rounded = NEAREST
 ) -> Word:
     x, y = rounded.values(w, narrow, a), rounded.values(w, t, c)
-    return _sum_of(w, t, x, -y, rounding, False, sat, ())
+    return _sum_of(w, t, x, -y, how)
 
 
-def _sum(t: ScalarType, a: int, b: int, rounding: Rounding, ftz: bool) -> int:
+def _sum(t: ScalarType, a: int, b: int, how: Rounded) -> int:
+    return saturated(t, _unbounded_sum(t, a, b, how), how.sat)
+
+
+def _unbounded_sum(t: ScalarType, a: int, b: int, how: Rounded) -> int:
     fmt = t.format
-    x, y = exact.read(fmt, a, ftz), exact.read(fmt, b, ftz)
+    x, y = exact.read(fmt, a, how.ftz), exact.read(fmt, b, how.ftz)
     classes = (x.number_class, y.number_class)
     if _NAN in classes:
         return exact.nan_of(fmt, b, a)
@@ -153,21 +94,15 @@ def _sum(t: ScalarType, a: int, b: int, rounding: Rounding, ftz: bool) -> int:
         return a if x.number_class == _INFINITE else b
     total = exact.value(fmt, x) + exact.value(fmt, y)
     if total == 0:
-        return exact.zero(fmt, x.sign if x.sign == y.sign else rounding == "rm")
-    return exact.rounded(fmt, total, rounding, ftz)
+        return exact.zero(fmt, x.sign if x.sign == y.sign else how.rounding == "rm")
+    return exact.rounded(fmt, total, how.rounding, how.ftz)
 
 
 def _sum_of(
-    w: Words,
-    t: ScalarType,
-    x: Word,
-    y: Word,
-    rounding: Rounding,
-    ftz: bool,
-    sat: bool,
-    nans: tuple[Word, ...],
+    w: Words, t: ScalarType, x: Word, y: Word, how: Rounded, nans: tuple[Word, ...] = ()
 ) -> Word:
     """Codes of x + y."""
+    rounding, ftz, sat = how
     if rounding == "rn":
         total = x + y
         words = rounded.nearest(w, t, total)
@@ -206,34 +141,18 @@ def _directed_sum(w: Words, x: Word, y: Word, rounding: Rounding) -> tuple[Word,
 
 
 @rule
-def mul(
-    t: ScalarType,
-    a: int,
-    b: int,
-    *,
-    rounding: Rounding = "rn",
-    ftz: bool = False,
-    sat: bool = False,
-    exponent: str = "",
-) -> int:
+def mul(t: ScalarType, a: int, b: int, *, how: Rounded = NEAREST, exponent: str = "") -> int:
     """9.7.3.5: a times b; times 2^exponent before it is rounded, where ptxas puts a factor of f32
     into the multiplication (FMUL.D4 to FMUL.M8; subnormal results of those are not measured)."""
-    return saturated(t, _product(t, a, b, rounding, ftz, int(exponent or 0)), sat)
+    return saturated(t, _product(t, a, b, how, int(exponent or 0)), how.sat)
 
 
 @mul.words
 def _(
-    w: Words,
-    t: ScalarType,
-    a: Word,
-    b: Word,
-    *,
-    rounding: Rounding = "rn",
-    ftz: bool = False,
-    sat: bool = False,
-    exponent: str = "",
+    w: Words, t: ScalarType, a: Word, b: Word, *, how: Rounded = NEAREST, exponent: str = ""
 ) -> Word:
-    x, y = rounded.values(w, t, a, ftz), rounded.values(w, t, b, ftz)
+    rounding, ftz, sat = how
+    x, y = (rounded.values(w, t, words, how.ftz) for words in (a, b))
     if t is _F64:
         product = x * y
         words = product.view(t.dtype)
@@ -272,9 +191,9 @@ def flushed_product(
     return w.mend(edge, words, decided, words, *numbers)
 
 
-def _product(t: ScalarType, a: int, b: int, rounding: Rounding, ftz: bool, exponent: int) -> int:
+def _product(t: ScalarType, a: int, b: int, how: Rounded, exponent: int) -> int:
     fmt = t.format
-    x, y = exact.read(fmt, a, ftz), exact.read(fmt, b, ftz)
+    x, y = exact.read(fmt, a, how.ftz), exact.read(fmt, b, how.ftz)
     classes, sign = {x.number_class, y.number_class}, x.sign ^ y.sign
     if _NAN in classes:
         return exact.nan_of(fmt, b, a)
@@ -285,7 +204,7 @@ def _product(t: ScalarType, a: int, b: int, rounding: Rounding, ftz: bool, expon
     if _ZERO in classes:
         return exact.zero(fmt, sign)
     product = exact.value(fmt, x) * exact.value(fmt, y) * Fraction(2) ** exponent
-    return exact.rounded(fmt, product, rounding, ftz)
+    return exact.rounded(fmt, product, how.rounding, how.ftz)
 
 
 # --- what the rules share -------------------------------------------------------------------------

@@ -13,6 +13,7 @@ from emulator.arith.fast.error_free import odd_sum, two_product, two_sum
 from emulator.arith.scalar import exact, rounded
 from emulator.arith.scalar.conversion import floats
 from emulator.arith.scalar.floating import flushed_product, saturated, widened, zero_downward
+from emulator.arith.scalar.rounded import NEAREST, Rounded
 from emulator.arith.scalar.rule import rule
 from emulator.arith.scalar.types import TYPES, ScalarType
 from emulator.arith.scalar.words import Word, Words
@@ -23,22 +24,14 @@ _ZERO, _INFINITE, _NAN = NumberClass.ZERO, NumberClass.INFINITE, NumberClass.NAN
 
 @rule
 def fma(
-    t: ScalarType,
-    a: int,
-    b: int,
-    c: int,
-    *,
-    rounding: Rounding = "rn",
-    ftz: bool = False,
-    sat: bool = False,
-    relu: bool = False,
+    t: ScalarType, a: int, b: int, c: int, *, how: Rounded = NEAREST, relu: bool = False
 ) -> int:
     """9.7.3.6: a times b plus c, rounded once; also mad of f32 and f64.
 
     .relu makes negative results and -0 +0. An exact sum of 0 is signed as that of `add`.
     """
-    out = _fused(t, a, b, c, rounding, ftz)
-    return exact.rectified(t.format, out) if relu else saturated(t, out, sat)
+    out = _fused(t, a, b, c, how)
+    return exact.rectified(t.format, out) if relu else saturated(t, out, how.sat)
 
 
 @fma.words
@@ -49,24 +42,22 @@ def _(
     b: Word,
     c: Word,
     *,
-    rounding: Rounding = "rn",
-    ftz: bool = False,
-    sat: bool = False,
+    how: Rounded = NEAREST,
     relu: bool = False,
 ) -> Word:
-    x, y, z = (rounded.values(w, t, words, ftz) for words in (a, b, c))
-    if t is _F64 and rounding != "rn":
-        words, nan = _directed64(w, x, y, z, rounding)
+    x, y, z = (rounded.values(w, t, words, how.ftz) for words in (a, b, c))
+    if t is _F64 and how.rounding != "rn":
+        words, nan = _directed64(w, x, y, z, how.rounding)
         return rounded.with_nans(w, t, words, nan, b, c, a)
     if t is _F64:
         total = w.fused(x, y, z)
         return rounded.with_nans(w, t, total.view(t.dtype), total != total, b, c, a)
-    return _fused_of(w, t, x, y, z, rounding, ftz, sat, relu)
+    return _fused_of(w, t, x, y, z, how, relu)
 
 
 @rule
 def fma_to_nearest(
-    t: ScalarType, a: int, b: int, c: int, *, rounding: Rounding = "rn", relu: bool = False
+    t: ScalarType, a: int, b: int, c: int, *, how: Rounded = NEAREST, relu: bool = False
 ) -> int:
     """fma.rz, .rm and .rp of bf16x2, which 9.7.4.4 does not have: ptxas 13.0 takes them for .rn."""
     return fma.reference(t, a, b, c, relu=relu)
@@ -80,7 +71,7 @@ def _(
     b: Word,
     c: Word,
     *,
-    rounding: Rounding = "rn",
+    how: Rounded = NEAREST,
     relu: bool = False,
 ) -> Word:
     return fma.text(w, t, a, b, c, relu=relu)
@@ -88,12 +79,12 @@ def _(
 
 @rule
 def fma_of_half(
-    t: ScalarType, a: int, b: int, c: int, *, rounding: Rounding = "rn", relu: bool = False
+    t: ScalarType, a: int, b: int, c: int, *, how: Rounded = NEAREST, relu: bool = False
 ) -> int:
     """fma.rz, .rm and .rp of bf16, which 9.7.4.4 does not have: ptxas 13.0 takes them, and makes
     an fma of f32 with that rounding from f16 operands, which is rounded to f16; without .relu."""
     x, y, z = (widened(_F32, _F16, code) for code in (a, b, c))
-    return floats.reference(_F16, _F32, _fused(_F32, x, y, z, rounding, False))
+    return floats.reference(_F16, _F32, _fused(_F32, x, y, z, how))
 
 
 @fma_of_half.words
@@ -104,11 +95,11 @@ def _(
     b: Word,
     c: Word,
     *,
-    rounding: Rounding = "rn",
+    how: Rounded = NEAREST,
     relu: bool = False,
 ) -> Word:
     x, y, z = (rounded.values(w, _F16, words) for words in (a, b, c))
-    total = _fused_of(w, _F32, x, y, z, rounding, False, False, False)
+    total = _fused_of(w, _F32, x, y, z, how)
     return floats.text(w, _F16, _F32, total)
 
 
@@ -137,18 +128,11 @@ def _(w: Words, t: ScalarType, a: Word, b: Word, c: Word, *, relu: bool = False)
 
 @rule
 def fma_mixed(
-    t: ScalarType,
-    narrow: ScalarType,
-    a: int,
-    b: int,
-    c: int,
-    *,
-    rounding: Rounding = "rn",
-    sat: bool = False,
+    t: ScalarType, narrow: ScalarType, a: int, b: int, c: int, *, how: Rounded = NEAREST
 ) -> int:
     """9.7.5.3: a and b f16 or bf16, widened exactly; c f32."""
     x, y = widened(t, narrow, a), widened(t, narrow, b)
-    return saturated(t, _fused(t, x, y, c, rounding, False), sat)
+    return saturated(t, _fused(t, x, y, c, how), how.sat)
 
 
 @fma_mixed.words
@@ -160,16 +144,15 @@ def _(
     b: Word,
     c: Word,
     *,
-    rounding: Rounding = "rn",
-    sat: bool = False,
+    how: Rounded = NEAREST,
 ) -> Word:
     x, y = rounded.values(w, narrow, a), rounded.values(w, narrow, b)
-    return _fused_of(w, t, x, y, rounded.values(w, t, c), rounding, False, sat, False)
+    return _fused_of(w, t, x, y, rounded.values(w, t, c), how)
 
 
-def _fused(t: ScalarType, a: int, b: int, c: int, rounding: Rounding, ftz: bool) -> int:
+def _fused(t: ScalarType, a: int, b: int, c: int, how: Rounded) -> int:
     fmt = t.format
-    x, y, z = (exact.read(fmt, code, ftz) for code in (a, b, c))
+    x, y, z = (exact.read(fmt, code, how.ftz) for code in (a, b, c))
     classes, sign = {x.number_class, y.number_class}, x.sign ^ y.sign
     if _NAN in classes or z.number_class == _NAN:
         return exact.nan_of(fmt, b, c, a)
@@ -182,22 +165,15 @@ def _fused(t: ScalarType, a: int, b: int, c: int, rounding: Rounding, ftz: bool)
         return c
     total = exact.value(fmt, x) * exact.value(fmt, y) + exact.value(fmt, z)
     if total == 0:
-        return exact.zero(fmt, sign if sign == z.sign else rounding == "rm")
-    return exact.rounded(fmt, total, rounding, ftz)
+        return exact.zero(fmt, sign if sign == z.sign else how.rounding == "rm")
+    return exact.rounded(fmt, total, how.rounding, how.ftz)
 
 
 def _fused_of(
-    w: Words,
-    t: ScalarType,
-    x: Word,
-    y: Word,
-    z: Word,
-    rounding: Rounding,
-    ftz: bool,
-    sat: bool,
-    relu: bool,
+    w: Words, t: ScalarType, x: Word, y: Word, z: Word, how: Rounded, relu: bool = False
 ) -> Word:
     """Codes of x·y + z of f32 numbers."""
+    rounding, ftz, sat = how
     if rounding == "rn" and t.bits == 32:
         total = w.fused(x, y, z)
         words = total.view(t.dtype)

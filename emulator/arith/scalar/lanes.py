@@ -9,13 +9,13 @@ all lanes that execute it; what happens otherwise is the machine's matter.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 
 from dtypes import Array
 from emulator.arith.scalar import comparison
 from emulator.arith.scalar.arrays import ballot
+from emulator.arith.scalar.comparison import Extreme
 from emulator.arith.scalar.rule import packed_rule
 from emulator.arith.scalar.types import ScalarType
 from emulator.arith.scalar.words import Word, Words
@@ -29,7 +29,7 @@ def _executing(mask: Lanes, active: Sequence[bool] | None) -> list[int]:
     return [i for i in range(LANES) if (mask[i] >> i & 1 if active is None else active[i])]
 
 
-def _who(w: Words, mask: Any, active: Any) -> Any:
+def _who(w: Words, mask: Word, active: Word | None) -> Word:
     """Mask of the lanes that take part."""
     return (mask >> w.lanes() & 1) != 0 if active is None else active
 
@@ -151,7 +151,7 @@ def activemask(t: ScalarType, *, active: Sequence[bool] = (True,) * LANES) -> li
 
 
 @activemask.arrays
-def _(t: ScalarType, *, active: Any = (True,) * LANES) -> Array:
+def _(t: ScalarType, *, active: Sequence[bool] | Array = (True,) * LANES) -> Array:
     who = np.asarray(active)
     return np.where(who, ballot(who), np.uint32(0))
 
@@ -312,5 +312,5 @@ def _(
     total = w.select(who, a, w.of_lane(a, _lowest(w, who)))
     for distance in (16, 8, 4, 2, 1):
         other = w.of_lane(total, w.lanes() ^ distance)
-        total = pick.text(w, t, total, other, nan=nan, abs=abs)
+        total = pick.text(w, t, total, other, how=Extreme(nan=nan, abs=abs))
     return w.put(~who, 0, total)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from fractions import Fraction
 from functools import cache, partial
-from typing import Any, cast
+from typing import NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,27 +20,32 @@ from emulator.arith import conversions
 from emulator.arith.scalar import rounded
 from emulator.arith.scalar.rule import packed_rule
 from emulator.arith.scalar.types import ScalarType
-from emulator.arith.scalar.words import Word, Words, joined
+from emulator.arith.scalar.words import Operand, Word, Words, joined
 
 _ZERO, _FINITE, _INFINITE, _NAN = NumberClass
 
 
+class Narrowing(NamedTuple):
+    """The modifiers of conversions to formats of few bits."""
+
+    rounding: str = "rn"
+    relu: bool = False
+    satfinite: bool = False
+    pzo: bool = False
+
+
+NARROWING = Narrowing()
+
+
 @packed_rule
 def elements(
-    to: ScalarType,
-    t: ScalarType,
-    *sources: int,
-    rounding: str = "rn",
-    relu: bool = False,
-    satfinite: bool = False,
-    pzo: bool = False,
-    scaled: str = "",
+    to: ScalarType, t: ScalarType, *sources: int, how: Narrowing = NARROWING, scaled: str = ""
 ) -> int:
     """The packed result: of several f32 sources the first comes to the highest place, the elements
     of a packed source keep their places. For .rs the last source holds random bits, for .scaled
     block scales: one for all elements (n1), or the one of the lowest element in the lowest byte."""
     words = list(sources)
-    random = _random_bits(to, words.pop()) if rounding == "rs" else None
+    random = _random_bits(to, words.pop()) if how.rounding == "rs" else None
     exponents = _exponents(to, t, scaled, words.pop()) if scaled else [0] * to.count
     if t.count > 1:
         codes = [words[0] >> i * t.bits & t.mask for i in range(t.count)]
@@ -48,18 +53,18 @@ def elements(
         codes = words[::-1]
     out = 0
     for i, code in enumerate(codes):
-        if relu:
+        if how.relu:
             code = _rectified(t.format, code)
         if random is not None:
             bits, width = random
-            element = _stochastic(t.format, to.format, code, bits[i], width, satfinite)
+            element = _stochastic(t.format, to.format, code, bits[i], width, how.satfinite)
         elif scaled or t.format.fraction_bits or to.format.fraction_bits:
             exponent = exponents[i]
             flush = scaled == _ONE_SCALE
-            element = _scaled(t.format, to.format, code, rounding, satfinite, exponent, flush)
+            element = _scaled(t.format, to.format, code, how, exponent, flush)
         else:
-            element = _element(t.format, to.format, code, rounding, satfinite)
-        if pzo and element == to.format.sign_mask:
+            element = _element(t.format, to.format, code, how)
+        if how.pzo and element == to.format.sign_mask:
             element = 0
         out |= element << i * to.bits
     return out
@@ -71,14 +76,11 @@ def _(
     to: ScalarType,
     t: ScalarType,
     *sources: Word,
-    rounding: str = "rn",
-    relu: bool = False,
-    satfinite: bool = False,
-    pzo: bool = False,
+    how: Narrowing = NARROWING,
     scaled: str = "",
 ) -> Word:
-    if scaled or not _has_words(to, t, rounding):
-        convert = partial(_converted, to, t, rounding, relu, satfinite, pzo, scaled)
+    if scaled or not _has_words(to, t, how.rounding):
+        convert = partial(_converted, to, t, how, scaled)
         return w.by_arrays(convert, *sources)
     if t.count > 1:
         codes = [sources[0] >> i * t.bits & t.mask for i in range(t.count)]
@@ -87,11 +89,11 @@ def _(
     results = []
     for code in codes:
         if t.bits == 32:
-            element = _of_f32(w, to, code, rounding, relu, satfinite)
+            element = _of_f32(w, to, code, how)
         else:
-            table = _table(t, to, rounding, relu, satfinite)
+            table = _table(t, to, how._replace(pzo=False))
             element = w.look_up(table, code & t.format.code_mask)
-        if pzo:
+        if how.pzo:
             element = w.put(element == to.format.sign_mask, 0, element)
         results.append(element.astype(to.dtype))
     return joined(results, to.bits)
@@ -106,21 +108,18 @@ def _has_words(to: ScalarType, t: ScalarType, rounding: str) -> bool:
 
 
 @cache
-def _table(
-    t: ScalarType, to: ScalarType, rounding: str, relu: bool, satfinite: bool
-) -> NDArray[np.uint32]:
+def _table(t: ScalarType, to: ScalarType, how: Narrowing) -> NDArray[np.uint32]:
     """The elements of all codes of at most 16 bits."""
     codes = np.arange(t.format.code_mask + 1).astype(code_type(t.format.bits))
-    out = conversions.convert(t.format, to.format, codes, rounding, relu=relu, satfinite=satfinite)
+    out = conversions.convert(t.format, to.format, codes, **how._asdict())
     return out.astype(np.uint32)
 
 
-def _of_f32(
-    w: Words, to: ScalarType, code: Word, rounding: str, relu: bool, satfinite: bool
-) -> Word:
+def _of_f32(w: Words, to: ScalarType, code: Word, how: Narrowing) -> Word:
     """f32 words as elements of another type, as `_element` has them."""
+    rounding, relu, satfinite, _ = how
     if to.name == "tf32":
-        return _tf32(w, to.format, code, rounding, relu, satfinite)
+        return _tf32(w, to, code, how)
     if to.name.startswith("ue8m0"):
         return _ue8m0_of(w, code, rounding, satfinite)
     fmt, element, x = to.format, to.element, code.view(np.float32)
@@ -139,11 +138,13 @@ def _of_f32(
     return w.put(x != x, fmt.max_finite if fmt.nan is None else fmt.nan, out)
 
 
-def _tf32(w: Words, fmt: Format, code: Word, rounding: str, relu: bool, satfinite: bool) -> Word:
+def _tf32(w: Words, to: ScalarType, code: Word, how: Narrowing) -> Word:
     """tf32: the bits of f32 that it lacks are rounded away; for .rna see `_tf32_nearest_away`."""
+    fmt, infinity = to.format, to.infinity
+    rounding, relu, satfinite, _ = how
     unit, magnitude = 1 << fmt.ignored_bits, code & fmt.sign_mask - 1
     kept = fmt.sign_mask - unit
-    special = magnitude >= (fmt.infinity or 0)
+    special = magnitude >= infinity
     if rounding == "rna":
         cut = magnitude & kept
         out = magnitude + unit // 2 & kept
@@ -151,10 +152,10 @@ def _tf32(w: Words, fmt: Format, code: Word, rounding: str, relu: bool, satfinit
         return (code ^ magnitude) | w.put(special, cut - unit if satfinite else cut, out)
     up = (magnitude >> fmt.ignored_bits & 1) + (unit // 2 - 1) if rounding == "rn" else 0
     out = magnitude + up & kept
-    out = w.minimum(out, fmt.max_finite if satfinite else fmt.infinity)
+    out = w.minimum(out, fmt.max_finite if satfinite else infinity)
     out = out | code ^ magnitude
     out = w.select(code >> 31 != 0, 0, out) if relu else out
-    return w.put(magnitude > (fmt.infinity or 0), fmt.nan, out)
+    return w.put(magnitude > infinity, to.nan, out)
 
 
 def _ue8m0_of(w: Words, code: Word, rounding: str, satfinite: bool) -> Word:
@@ -169,19 +170,12 @@ def _ue8m0_of(w: Words, code: Word, rounding: str, satfinite: bool) -> Word:
 
 
 def _converted(
-    to: ScalarType,
-    t: ScalarType,
-    rounding: str,
-    relu: bool,
-    satfinite: bool,
-    pzo: bool,
-    scaled: str,
-    *sources: Array,
+    to: ScalarType, t: ScalarType, how: Narrowing, scaled: str, *sources: Array
 ) -> Array:
     """Elements rounded by random bits, scaled, or in fixed point."""
     words = list(np.broadcast_arrays(*sources))
     random = None
-    if rounding == "rs":
+    if how.rounding == "rs":
         bits, width = _random_bits(to, words.pop())
         random = np.stack(bits, axis=-1), width
     exponents = None
@@ -195,10 +189,7 @@ def _converted(
         t.format,
         to.format,
         codes,
-        rounding,
-        relu=relu,
-        satfinite=satfinite,
-        pzo=pzo,
+        **how._asdict(),
         random_bits=random,
         exponents=exponents,
         flush=scaled == _ONE_SCALE,
@@ -217,7 +208,7 @@ def _place(t: ScalarType) -> Place:
 _ONE_SCALE = "scaled::n1::ue8m0"
 
 
-def _exponents(to: ScalarType, t: ScalarType, scaled: str, word: Any) -> list[Any]:
+def _exponents(to: ScalarType, t: ScalarType, scaled: str, word: Operand) -> list[Operand]:
     """The power of two that each element is multiplied by, the lowest first: wider elements are
     multiplied by their scales, narrower ones divided. A scale of FF is a NaN."""
     places = [0] * to.count if scaled == _ONE_SCALE else range(to.count)
@@ -235,8 +226,9 @@ def _rectified(fmt: Format, code: int) -> int:
     return 0 if number.sign and number.number_class != _NAN else code
 
 
-def _element(source: Format, target: Format, code: int, rounding: str, satfinite: bool) -> int:
+def _element(source: Format, target: Format, code: int, how: Narrowing) -> int:
     """One code, rounded once; a NaN becomes the target's, or its largest number."""
+    rounding, satfinite = how.rounding, how.satfinite
     if rounding == "rna":
         return _tf32_nearest_away(source, target, code, satfinite)
     if target.name == "ue8m0":
@@ -262,13 +254,7 @@ def _element(source: Format, target: Format, code: int, rounding: str, satfinite
 
 
 def _scaled(
-    source: Format,
-    target: Format,
-    code: int,
-    rounding: str,
-    satfinite: bool,
-    exponent: int,
-    flush: bool,
+    source: Format, target: Format, code: int, how: Narrowing, exponent: int, flush: bool
 ) -> int:
     """One code times a power of two, rounded once, where it is scaled or in fixed point."""
     nan = target.max_finite if target.nan is None else target.nan
@@ -282,7 +268,7 @@ def _scaled(
         if number.number_class == _INFINITE and exponent != conversions.NO_EXPONENT:
             if target.fraction_bits:
                 return target.sign_mask if number.sign else target.max_finite
-            return _element(source, target, code, rounding, satfinite)
+            return _element(source, target, code, how)
         sign, significand = number.sign, number.significand
         unit = number.exponent - source.mantissa_bits
         if flush and number.exponent == source.emin and significand < 1 << source.mantissa_bits:
@@ -290,13 +276,13 @@ def _scaled(
     if exponent == conversions.NO_EXPONENT:
         return nan
     unit += int(exponent)
-    mode = cast("Rounding", rounding)
+    mode = cast("Rounding", how.rounding)
     if not target.fraction_bits:
-        overflow: Overflow = "saturate" if satfinite else "ieee"
+        overflow: Overflow = "saturate" if how.satfinite else "ieee"
         sign = sign if target.signed else 0
         return round_to_code(target, sign, significand, unit, mode, overflow=overflow)
     scaled = Fraction(significand) * Fraction(2) ** (unit + target.fraction_bits)
-    whole = round(scaled) if rounding == "rn" else int(scaled)
+    whole = round(scaled) if how.rounding == "rn" else int(scaled)
     whole = max(-target.sign_mask, min(-whole if sign else whole, target.max_finite))
     return whole & target.code_mask
 
@@ -338,7 +324,7 @@ def _stochastic(
     ``random / 2**width`` of a unit in the last place is added, and the sum is cut."""
     number = decode(source, code)
     if number.number_class > _FINITE or number.significand == 0:
-        return _element(source, target, code, "rz", satfinite)
+        return _element(source, target, code, Narrowing("rz", satfinite=satfinite))
     unit = number.exponent - source.mantissa_bits
     top = max(number.significand.bit_length() - 1 + unit, target.emin)
     cut = max(top - (target.precision - 1) - unit, 0)
@@ -352,7 +338,7 @@ def _stochastic(
     )
 
 
-def _random_bits(to: ScalarType, word: Any) -> tuple[list[Any], int]:
+def _random_bits(to: ScalarType, word: Operand) -> tuple[list[Operand], int]:
     """The random bits of each element, lowest element first, and how many each has.
 
     f16x2: 13 bits of each half; bf16x2: its halves; four elements: the upper half for the upper

@@ -9,6 +9,8 @@ rounding mode is never touched.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from dtypes import Format, Rounding
@@ -17,6 +19,17 @@ from emulator.arith.scalar.words import Word, Words
 
 _F64 = TYPES["f64"]
 _ALL = 0xFFFFFFFF
+
+
+class Rounded(NamedTuple):
+    """The modifiers of what is rounded once."""
+
+    rounding: Rounding = "rn"
+    ftz: bool = False
+    sat: bool = False
+
+
+NEAREST = Rounded()
 
 # --- words and values -----------------------------------------------------------------------------
 
@@ -38,7 +51,7 @@ def are_nans(t: ScalarType, words: Word) -> Word:
 
 def flushed(w: Words, t: ScalarType, words: Word) -> Word:
     """.ftz of operands: subnormal numbers become zeros of their sign."""
-    return w.put(words & t.format.infinity == 0, lambda: signs(t, words), words)
+    return w.put(words & t.infinity == 0, lambda: signs(t, words), words)
 
 
 def values(w: Words, t: ScalarType, words: Word, ftz: bool = False) -> Word:
@@ -64,7 +77,7 @@ def nearest(w: Words, t: ScalarType, numbers: Word) -> Word:
     floats = odd_float32(w, t, numbers) if numbers.dtype == np.float64 else numbers
     if t.name == "bf16":
         return _nearest_bf16(floats)
-    return nearest_small(w, t.format, floats, t.format.infinity or 0).astype(t.dtype)
+    return nearest_small(w, t.format, floats, t.infinity).astype(t.dtype)
 
 
 def odd_float32(w: Words, t: ScalarType, numbers: Word) -> Word:
@@ -169,10 +182,10 @@ def with_nans(w: Words, t: ScalarType, words: Word, nan: Word, *operands: Word) 
     `exact.nan_of`.
     """
     if t is not _F64 or not operands:
-        return w.put(nan, t.format.nan, words)
+        return w.put(nan, t.nan, words)
 
     def passed(*operands: Word) -> Word:
-        out = t.dtype.type(t.format.nan or 0)
+        out = t.dtype.type(t.nan)
         for operand in reversed(operands):
             quiet = operand | 1 << t.format.mantissa_bits - 1
             out = w.select(are_nans(t, operand), quiet, out)
@@ -225,7 +238,7 @@ def directed(w: Words, near: Word, rest: Word, exponent: Word, rounding: Roundin
     codes = ((w.maximum(scale, -1022) + 1022 << 52) + kept).view(np.uint64)
     # Every number lies inward of infinity.
     beyond = scale > 1023
-    codes, outward = w.put(beyond, _F64.format.infinity, codes), outward & ~beyond
+    codes, outward = w.put(beyond, _F64.infinity, codes), outward & ~beyond
     codes, inward = codes | signs(_F64, near.view(np.uint64)), inward | beyond
     above, below = w.select(negative, inward, outward), w.select(negative, outward, inward)
     return stepped(w, _F64, codes, above, below, rounding)

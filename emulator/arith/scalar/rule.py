@@ -3,9 +3,10 @@
 A rule is a function on Python integers, to be read beside the manual, and a text over words
 (`words`), from which the arrays of the vector engine and the machine code of the compiled one come;
 tests hold them equal. Both take the types of the instruction, then its source operands in PTX
-order, and the modifiers that they heed as keywords of the modifiers' names; the text takes the
-operations on words before them. They return the destinations in PTX order. A carry that an
-instruction reads comes last, one that it writes is returned last.
+order, and the modifiers that they heed as keywords of the modifiers' names, or those that belong
+together as the fields of one named tuple; the text takes the operations on words before them. They
+return the destinations in PTX order. A carry that an instruction reads comes last, one that it
+writes is returned last.
 """
 
 from __future__ import annotations
@@ -56,11 +57,26 @@ class Rule:
         #: the rule takes packed types whole, instead of element by element
         self.packed = packed
         self.__name__, self.__doc__ = reference.__name__, reference.__doc__
-        self.keywords: Mapping[str, Any] = reference.__kwdefaults__ or {}
+        self._defaults: Mapping[str, Any] = reference.__kwdefaults__ or {}
+        #: the named tuples of modifiers by their parameters
+        self._tuples = {x: y for x, y in self._defaults.items() if hasattr(y, "_fields")}
+        #: the modifiers that the rule heeds, and what they are where they are left out
+        self.keywords = {x: y for x, y in self._defaults.items() if x not in self._tuples}
+        for given in self._tuples.values():
+            self.keywords |= given._asdict()
+
+    def options(self, **modifiers: Any) -> dict[str, Any]:
+        """The keywords that both functions take, from modifiers."""
+        assert modifiers.keys() <= self.keywords.keys(), (self.__name__, modifiers)
+        out = {x: y for x, y in modifiers.items() if x in self._defaults}
+        for name, default in self._tuples.items():
+            fields = {x: y for x, y in modifiers.items() if x in default._fields}
+            out |= {name: default._replace(**fields)} if fields else {}
+        return out
 
     def words(self, function: Bound) -> None:
         """Makes `function` the text over words."""
-        assert (function.__kwdefaults__ or {}) == self.keywords, self.__name__
+        assert (function.__kwdefaults__ or {}) == self._defaults, self.__name__
         self.text = function
 
     def long_words(self, function: Bound) -> None:
@@ -77,8 +93,8 @@ class Rule:
         text.__kwdefaults__ = function.__kwdefaults__
         self.words(text)
 
-    def __call__(self, *args: Any, **options: Any) -> Any:
-        return self.reference(*args, **options)
+    def __call__(self, *args: Any, **modifiers: Any) -> Any:
+        return self.reference(*args, **self.options(**modifiers))
 
 
 def rule(reference: Bound) -> Rule:
@@ -140,12 +156,12 @@ def _bound(
     """The function with types and modifiers filled in, and the types."""
     types = tuple(TYPES[name] for name in operation.types)
     words = {slot.lower(): word for slot, word in {**operation.modifiers, **given}.items()}
-    options: dict[str, Any] = {}
+    modifiers: dict[str, Any] = {}
     for name, default in found.keywords.items():
         if word := words.get(name, ""):
-            options[name] = True if isinstance(default, bool) else word
+            modifiers[name] = True if isinstance(default, bool) else word
     elements = types if found.packed else tuple(t.element for t in types)
-    return partial(function, *elements, **options), types
+    return partial(function, *elements, **found.options(**modifiers)), types
 
 
 def _by_element(bound: Bound, packed: ScalarType, *words: int) -> int:

@@ -21,7 +21,7 @@ from emulator.arith.fast.error_free import odd_sum
 from emulator.arith.scalar import exact, rounded
 from emulator.arith.scalar.rule import packed_rule
 from emulator.arith.scalar.types import ScalarType
-from emulator.arith.scalar.words import Word, Words, joined
+from emulator.arith.scalar.words import Operand, Word, Words, joined
 
 _INFINITE, _NAN = NumberClass.INFINITE, NumberClass.NAN
 
@@ -100,7 +100,7 @@ def _(
 # --- exactly --------------------------------------------------------------------------------------
 
 #: a type and a word of it
-_Operand = tuple[ScalarType, Any]
+_Operand = tuple[ScalarType, Operand]
 
 
 def _code(operand: _Operand, place: int) -> int:

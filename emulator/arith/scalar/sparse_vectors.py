@@ -6,7 +6,7 @@ the positions in the metadata (order UNVERIFIED).
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -141,7 +141,7 @@ def _register_count(bits: int) -> int:
     return -(-bits // _WORD)
 
 
-def _split(words: Any, bits: int) -> list[int]:
+def _split(words: Sequence[int], bits: int) -> list[int]:
     return [word >> at & (1 << bits) - 1 for word in words for at in range(0, _WORD, bits)]
 
 
@@ -151,7 +151,7 @@ def _joined(codes: list[int], bits: int) -> list[int]:
     return [sum(code << bits * at for at, code in enumerate(part)) for part in parts]
 
 
-def _split_arrays(words: Any, bits: int) -> Array:
+def _split_arrays(words: Sequence[Array], bits: int) -> Array:
     shifts = np.arange(0, _WORD, bits, dtype=np.uint32)
     codes = np.stack(words, axis=-1)[..., None] >> shifts & np.uint32((1 << bits) - 1)
     return codes.reshape(*codes.shape[:-2], -1)

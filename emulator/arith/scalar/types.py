@@ -55,6 +55,18 @@ class ScalarType:
         return FORMATS[self.element.name.removesuffix("p4")]
 
     @cached_property
+    def infinity(self) -> int:
+        """The code of +infinity, of a floating-point type that has one."""
+        assert self.format.infinity is not None, self.name
+        return self.format.infinity
+
+    @cached_property
+    def nan(self) -> int:
+        """The code that PTX writes for a NaN, of a floating-point type that has one."""
+        assert self.format.nan is not None, self.name
+        return self.format.nan
+
+    @cached_property
     def element(self) -> ScalarType:
         """The type of one element of a packed type; itself for any other."""
         return self if self.count == 1 else TYPES[self.name.rpartition("x")[0]]

@@ -8,15 +8,29 @@ recorded.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 
+from emulator.arith.scalar.comparison import OPERATORS
 from emulator.arith.scalar.rule import rule
 from emulator.arith.scalar.types import ScalarType
-from emulator.arith.scalar.words import Word, Words
+from emulator.arith.scalar.words import Operand, Word, Words
 
 _ALL = 0xFFFFFFFF
+
+
+class Selected(NamedTuple):
+    """The parts of words that d, a and b are, and the operation of the result with c."""
+
+    dsel: str = ""
+    asel: str = ""
+    bsel: str = ""
+    operation: str = ""
+
+
+WHOLE = Selected()
 
 # --- one result -----------------------------------------------------------------------------------
 
@@ -32,10 +46,7 @@ def arithmetic(
     *,
     name: str = "",
     sat: bool = False,
-    operation: str = "",
-    dsel: str = "",
-    asel: str = "",
-    bsel: str = "",
+    how: Selected = WHOLE,
 ) -> int:
     """vadd, vsub, vabsdiff, vmin and vmax of two parts of words.
 
@@ -43,14 +54,14 @@ def arithmetic(
     negative result 0 and lets sums and differences wrap then. What .sat does for a part of d: a
     result that does not fit, also a negative one, becomes the part's largest number.
     """
-    exact = _RESULTS[name](_part(ta, a, asel), _part(tb, b, bsel))
-    if dsel:
-        return _merge(dsel, _fitting(to, exact, dsel) if sat else exact, c)
+    exact = _RESULTS[name](_part(ta, a, how.asel), _part(tb, b, how.bsel))
+    if how.dsel:
+        return _merge(how.dsel, _fitting(to, exact, how.dsel) if sat else exact, c)
     if sat:
         exact = to.clamp(exact) if to.signed else max(exact, 0)
     wraps = name in ("vadd", "vsub") and not (sat and to.signed)
     result = _signed(exact, 32) if wraps else exact
-    return _secondary(to, result, c, operation)
+    return _secondary(to, result, c, how.operation)
 
 
 @arithmetic.words
@@ -61,35 +72,32 @@ def _(
     tb: ScalarType,
     a: Word,
     b: Word,
-    c: Any = 0,
+    c: Operand = 0,
     *,
     name: str = "",
     sat: bool = False,
-    operation: str = "",
-    dsel: str = "",
-    asel: str = "",
-    bsel: str = "",
+    how: Selected = WHOLE,
 ) -> Word:
-    exact = _WORD_RESULTS[name](w, _parts(ta, a, asel), _parts(tb, b, bsel))
-    if dsel:
-        top = _top(to, dsel)
+    exact = _WORD_RESULTS[name](w, _parts(ta, a, how.asel), _parts(tb, b, how.bsel))
+    if how.dsel:
+        top = _top(to, how.dsel)
         exact = w.select((exact < 0) | (exact > top), top, exact) if sat else exact
-        return _merged(dsel, exact, c)
+        return _merged(how.dsel, exact, c)
     if sat:
         exact = _clamped(w, to, exact) if to.signed else w.maximum(exact, 0)
     if name in ("vadd", "vsub") and not (sat and to.signed):
         exact = _low_signed(exact)
-    return _secondaries(w, to, exact, c, operation)
+    return _secondaries(w, to, exact, c, how.operation)
 
 
-_RESULTS: dict[str, Any] = {
+_RESULTS: dict[str, Callable[[int, int], int]] = {
     "vadd": lambda x, y: x + y,
     "vsub": lambda x, y: x - y,
     "vabsdiff": lambda x, y: abs(x - y),
     "vmin": min,
     "vmax": max,
 }
-_WORD_RESULTS: dict[str, Any] = {
+_WORD_RESULTS: dict[str, Callable[[Words, Word, Word], Word]] = {
     "vadd": lambda w, x, y: x + y,
     "vsub": lambda w, x, y: x - y,
     "vabsdiff": lambda w, x, y: abs(x - y),
@@ -111,20 +119,17 @@ def shift(
     name: str = "",
     mode: str = "",
     sat: bool = False,
-    operation: str = "",
-    dsel: str = "",
-    asel: str = "",
-    bsel: str = "",
+    how: Selected = WHOLE,
 ) -> int:
     """vshl and vshr by at most 32 bits (.clamp) or modulo 32 (.wrap); .sat looks at 34 bits, and
     makes 32 bits that are signed."""
-    amount = _part(tb, b, bsel)
+    amount = _part(tb, b, how.bsel)
     amount = min(amount, 32) if mode == "clamp" else amount & 31
-    x = _part(ta, a, asel)
+    x = _part(ta, a, how.asel)
     result = _signed(x << amount, 64) if name == "vshl" else x >> amount
     if sat:
         result = _signed(to.clamp(_signed(result, 34)), 32)
-    return _merge(dsel, result, c) if dsel else _secondary(to, result, c, operation)
+    return _merge(how.dsel, result, c) if how.dsel else _secondary(to, result, c, how.operation)
 
 
 @shift.words
@@ -135,23 +140,22 @@ def _(
     tb: ScalarType,
     a: Word,
     b: Word,
-    c: Any = 0,
+    c: Operand = 0,
     *,
     name: str = "",
     mode: str = "",
     sat: bool = False,
-    operation: str = "",
-    dsel: str = "",
-    asel: str = "",
-    bsel: str = "",
+    how: Selected = WHOLE,
 ) -> Word:
-    amount = _parts(tb, b, bsel)
+    amount = _parts(tb, b, how.bsel)
     amount = w.minimum(amount, 32) if mode == "clamp" else amount & 31
-    x = _parts(ta, a, asel)
+    x = _parts(ta, a, how.asel)
     result = x << amount if name == "vshl" else x >> amount
     if sat:
         result = _low_signed(_clamped(w, to, result << 30 >> 30))
-    return _merged(dsel, result, c) if dsel else _secondaries(w, to, result, c, operation)
+    return (
+        _merged(how.dsel, result, c) if how.dsel else _secondaries(w, to, result, c, how.operation)
+    )
 
 
 @rule
@@ -166,8 +170,7 @@ def multiply(
     po: bool = False,
     sat: bool = False,
     scale: str = "",
-    asel: str = "",
-    bsel: str = "",
+    how: Selected = WHOLE,
 ) -> int:
     """vmad: a·b + c, one more with .po, shifted right by .shr7 or .shr15.
 
@@ -175,7 +178,8 @@ def multiply(
     factor is, and then shifts signed words before it.
     """
     x, y = (
-        _signed(w, 32) if not s else _part(t, w, s) for t, w, s in ((ta, a, asel), (tb, b, bsel))
+        _signed(w, 32) if not s else _part(t, w, s)
+        for t, w, s in ((ta, a, how.asel), (tb, b, how.bsel))
     )
     total = x * y + _signed(c, 32) + po
     shift = int(scale.removeprefix("shr") or 0)
@@ -200,12 +204,11 @@ def _(
     po: bool = False,
     sat: bool = False,
     scale: str = "",
-    asel: str = "",
-    bsel: str = "",
+    how: Selected = WHOLE,
 ) -> Word:
     x, y = (
         _parts(t, word, s) if s else word.view(np.int32).astype(np.int64)
-        for t, word, s in ((ta, a, asel), (tb, b, bsel))
+        for t, word, s in ((ta, a, how.asel), (tb, b, how.bsel))
     )
     total = x * y + c.view(np.int32).astype(np.int64)
     total = total + 1 if po else total
@@ -226,14 +229,11 @@ def compare(
     c: int = 0,
     *,
     compare: str = "",
-    operation: str = "",
-    dsel: str = "",
-    asel: str = "",
-    bsel: str = "",
+    how: Selected = WHOLE,
 ) -> int:
     """vset: 1 where two parts of words compare so, else 0."""
-    result = int(_COMPARISONS[compare](_part(ta, a, asel), _part(tb, b, bsel)))
-    return _merge(dsel, result, c) if dsel else _secondary(ta, result, c, operation)
+    result = int(OPERATORS[compare](_part(ta, a, how.asel), _part(tb, b, how.bsel)))
+    return _merge(how.dsel, result, c) if how.dsel else _secondary(ta, result, c, how.operation)
 
 
 @compare.words
@@ -243,22 +243,15 @@ def _(
     tb: ScalarType,
     a: Word,
     b: Word,
-    c: Any = 0,
+    c: Operand = 0,
     *,
     compare: str = "",
-    operation: str = "",
-    dsel: str = "",
-    asel: str = "",
-    bsel: str = "",
+    how: Selected = WHOLE,
 ) -> Word:
-    result = _COMPARISONS[compare](_parts(ta, a, asel), _parts(tb, b, bsel)).astype(np.int64)
-    return _merged(dsel, result, c) if dsel else _secondaries(w, ta, result, c, operation)
-
-
-_COMPARISONS: dict[str, Any] = {
-    "eq": lambda x, y: x == y, "ne": lambda x, y: x != y, "lt": lambda x, y: x < y,
-    "le": lambda x, y: x <= y, "gt": lambda x, y: x > y, "ge": lambda x, y: x >= y,
-}  # fmt: skip
+    result = OPERATORS[compare](_parts(ta, a, how.asel), _parts(tb, b, how.bsel)).astype(np.int64)
+    return (
+        _merged(how.dsel, result, c) if how.dsel else _secondaries(w, ta, result, c, how.operation)
+    )
 
 
 # --- two or four results --------------------------------------------------------------------------
@@ -275,10 +268,7 @@ def lanes(
     *,
     name: str = "",
     sat: bool = False,
-    operation: str = "",
-    dsel: str = "",
-    asel: str = "",
-    bsel: str = "",
+    how: Selected = WHOLE,
 ) -> int:
     """vadd2, vadd4 and the like: two halves or four bytes at once; .sat clamps each.
 
@@ -286,9 +276,9 @@ def lanes(
     added up. vavrg rounds a half away from zero (measured).
     """
     count = int(name[-1])
-    pairs = zip(*_lanes_of(count, ta, tb, a, b, asel, bsel), strict=True)
+    pairs = zip(*_lanes_of(count, ta, tb, a, b, how.asel, how.bsel), strict=True)
     exact = [_LANE_RESULTS[name[:-1]](x, y) for x, y in pairs]
-    return _assemble(count, to if sat else None, exact, c, operation, dsel)
+    return _assemble(count, to if sat else None, exact, c, how.operation, how.dsel)
 
 
 @lanes.words
@@ -303,15 +293,12 @@ def _(
     *,
     name: str = "",
     sat: bool = False,
-    operation: str = "",
-    dsel: str = "",
-    asel: str = "",
-    bsel: str = "",
+    how: Selected = WHOLE,
 ) -> Word:
     count = int(name[-1])
-    pairs = zip(*_word_lanes_of(count, ta, tb, a, b, asel, bsel), strict=True)
+    pairs = zip(*_word_lanes_of(count, ta, tb, a, b, how.asel, how.bsel), strict=True)
     exact = [_WORD_RESULTS[name[:-1]](w, x, y) for x, y in pairs]
-    return _assembled(w, count, to if sat else None, exact, c, operation, dsel)
+    return _assembled(w, count, to if sat else None, exact, c, how.operation, how.dsel)
 
 
 @rule
@@ -324,16 +311,13 @@ def compare_lanes(
     *,
     name: str = "",
     compare: str = "",
-    operation: str = "",
-    dsel: str = "",
-    asel: str = "",
-    bsel: str = "",
+    how: Selected = WHOLE,
 ) -> int:
     """vset2 and vset4: 1 for each half or byte that compares so; else as `lanes`."""
-    count, test = int(name[-1]), _COMPARISONS[compare]
-    pairs = zip(*_lanes_of(count, ta, tb, a, b, asel, bsel), strict=True)
+    count, test = int(name[-1]), OPERATORS[compare]
+    pairs = zip(*_lanes_of(count, ta, tb, a, b, how.asel, how.bsel), strict=True)
     exact = [int(test(x, y)) for x, y in pairs]
-    return _assemble(count, None, exact, c, operation, dsel)
+    return _assemble(count, None, exact, c, how.operation, how.dsel)
 
 
 @compare_lanes.words
@@ -347,15 +331,12 @@ def _(
     *,
     name: str = "",
     compare: str = "",
-    operation: str = "",
-    dsel: str = "",
-    asel: str = "",
-    bsel: str = "",
+    how: Selected = WHOLE,
 ) -> Word:
-    count, test = int(name[-1]), _COMPARISONS[compare]
-    pairs = zip(*_word_lanes_of(count, ta, tb, a, b, asel, bsel), strict=True)
+    count, test = int(name[-1]), OPERATORS[compare]
+    pairs = zip(*_word_lanes_of(count, ta, tb, a, b, how.asel, how.bsel), strict=True)
     exact = [test(x, y).astype(np.int64) for x, y in pairs]
-    return _assembled(w, count, None, exact, c, operation, dsel)
+    return _assembled(w, count, None, exact, c, how.operation, how.dsel)
 
 
 def _average(x: int, y: int) -> int:
@@ -368,7 +349,7 @@ def _averages(w: Words, total: Word) -> Word:
     return w.select(total < 0, -half, half)
 
 
-_LANE_RESULTS: dict[str, Any] = {**_RESULTS, "vavrg": _average}
+_LANE_RESULTS: dict[str, Callable[[int, int], int]] = {**_RESULTS, "vavrg": _average}
 
 
 # --- parts of words -------------------------------------------------------------------------------
@@ -447,7 +428,7 @@ def _secondary(to: ScalarType, result: int, c: int, operation: str) -> int:
     return result & _ALL
 
 
-def _secondaries(w: Words, to: ScalarType, results: Word, c: Any, operation: str) -> Word:
+def _secondaries(w: Words, to: ScalarType, results: Word, c: Operand, operation: str) -> Word:
     if operation in ("min", "max"):
         kind = np.dtype(np.int64 if to.signed else np.uint64)
         pick = w.minimum if operation == "min" else w.maximum

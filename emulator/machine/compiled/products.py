@@ -17,7 +17,8 @@ from emulator.machine.compiled.warp_emitter import integers
 from emulator.machine.shared.operands import word_type
 from emulator.ptx.program import Statement, items_of
 from emulator.targets import Target
-from emulator.warp.native import Setting, product_of, warp_function
+from emulator.warp.native import product_of, warp_function
+from emulator.warp.operands import Setting
 
 _FUNCTION = ir.FunctionType(WORD, [POINTER, POINTER])
 

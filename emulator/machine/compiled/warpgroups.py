@@ -52,7 +52,7 @@ def fits(statement: Statement, function: Function, target: Target) -> bool:
     fetch = Fetch(statement, function, WARPGROUP)
     if statement.guard is not None or any(min(x.indexes) < 0 for x in fetch.vectors.values()):
         return False
-    return native.product_of(ins, target, native.Setting(**setting_of(fetch))) is not None
+    return native.product_of(ins, target, setting_of(fetch)) is not None
 
 
 def orders(statement: Statement) -> bool:
@@ -68,7 +68,7 @@ class Site:
         ins, fetch = statement.instruction, Fetch(statement, function, WARPGROUP)
         assert isinstance(ins, MatrixInstruction)
         self.statement, self._ins, self._target = statement, ins, target
-        self._setting = native.Setting(**setting_of(fetch))
+        self._setting = setting_of(fetch)
         a = fetch.vectors.get("a")
         #: the registers of C, then those of A
         self.registers = fetch.result.indexes + (() if a is None else a.indexes)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
@@ -20,6 +19,7 @@ from emulator.isa.wmma import WmmaMultiply
 from emulator.machine.vector.fragments import Fetch
 from emulator.machine.vector.strand import WARPGROUP, Strand
 from emulator.memory.space import Space
+from emulator.warp.operands import Setting
 
 #: multiply-adds that would be done in the time that a statement takes besides, without a kernel
 _STATEMENT = 1 << 15
@@ -30,7 +30,7 @@ Attempt = Callable[[Strand], bool]
 def multiplication(ins: MatrixInstruction | WmmaMultiply, fetch: Fetch) -> Attempt:
     """Executes a multiplication, if a kernel does it and makes no exception."""
     lanes, setting = fetch.lanes, setting_of(fetch)
-    what = ins, *setting.values()
+    what = ins, setting
 
     def attempt(s: Strand) -> bool:
         grid, count = s.wave.grid, len(s) // lanes
@@ -46,23 +46,18 @@ def multiplication(ins: MatrixInstruction | WmmaMultiply, fetch: Fetch) -> Attem
     return (lambda s: False) if fetch.ids else attempt
 
 
-def setting_of(fetch: Fetch) -> dict[str, Any]:
-    """`emulator.warp.native.Setting` of a statement."""
-    signs, setting = fetch.constants, dict[str, Any]()
-    if fetch.lanes == WARPGROUP:
-        setting["a_in_memory"] = "a" not in fetch.vectors
-        for x in "ab":
-            setting[f"flip_{x}"] = signs.get(f"imm_scale_{x}", 1) == -1
-            setting[f"major_{x}"] = "mn" if signs.get(f"imm_trans_{x}", 0) else "k"
-    return setting
+def setting_of(fetch: Fetch) -> Setting:
+    """The setting of a statement."""
+    if fetch.lanes != WARPGROUP:
+        return Setting()
+    signs = fetch.constants
+    flip_a, flip_b = (signs.get(f"imm_scale_{x}", 1) == -1 for x in "ab")
+    major_a, major_b = ("mn" if signs.get(f"imm_trans_{x}", 0) else "k" for x in "ab")
+    return Setting(flip_a, flip_b, major_a, major_b, a_in_memory="a" not in fetch.vectors)
 
 
 def _multiply(
-    s: Strand,
-    ins: MatrixInstruction | WmmaMultiply,
-    fetch: Fetch,
-    setting: dict[str, Any],
-    count: int,
+    s: Strand, ins: MatrixInstruction | WmmaMultiply, fetch: Fetch, setting: Setting, count: int
 ) -> bool | None:
     from emulator.arith.fast.kernels.product import METADATA, MIXED, PADDING
     from emulator.warp import native
@@ -82,7 +77,7 @@ def _multiply(
     found = native.run_lanes(
         ins,
         wave.grid.target,
-        native.Setting(**setting),
+        setting,
         registers,
         count,
         words=words,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -16,6 +16,8 @@ from emulator.arith.fast.kernels.transfer import Runs
 from emulator.arith.fast.threads import in_parts
 
 Int64 = NDArray[np.int64]
+#: a function of machine code, of addresses and numbers, which returns flags
+Native = Callable[..., int]
 
 #: multiply-adds below which a second thread costs more than it brings, and as how many one of f64
 #: counts, whose operands are longer
@@ -51,7 +53,7 @@ def in_runs(tables: Int64, size: int) -> tuple[Int64, int]:
 
 
 @lru_cache(maxsize=512)
-def _compiled(product: Product, runs: Runs, known: tuple[tuple[str, bytes], ...]) -> Any:
+def _compiled(product: Product, runs: Runs, known: tuple[tuple[str, bytes], ...]) -> Native:
     places = {name: np.frombuffer(x, np.int64).tolist() for name, x in known}
     arguments = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64
     text = modules.batch_module(product, runs, places)
@@ -59,7 +61,7 @@ def _compiled(product: Product, runs: Runs, known: tuple[tuple[str, bytes], ...]
 
 
 @lru_cache(maxsize=512)
-def of_warp(product: Product, tables: tuple[tuple[str, tuple[int, ...]], ...]) -> Any:
+def of_warp(product: Product, tables: tuple[tuple[str, tuple[int, ...]], ...]) -> Native:
     """The function that `modules.warp_module` writes."""
     text = modules.warp_module(product, dict(tables))
     return machine_code.function(text, "warp", ctypes.c_int32, *[ctypes.c_void_p] * 2)
@@ -80,7 +82,7 @@ def _ones(count: int) -> Int64:
 class Prepared(NamedTuple):
     """A function of machine code with the words that it finds its operands by."""
 
-    compute: Any
+    compute: Native
     #: four of each of OPERANDS, the first of which is an address, the flips, and the address of
     #: the marks of accumulators that are read
     words: Int64
@@ -109,7 +111,9 @@ def prepared(
     return Prepared(compute, np.array([*words, *flips, 0], np.int64), operands)
 
 
-def run(product: Product, compute: Any, words: Int64, count: int, keep: Int64 | None = None) -> int:
+def run(
+    product: Product, compute: Native, words: Int64, count: int, keep: Int64 | None = None
+) -> int:
     """Computes `count` products into where operand d lies; the flags that any of them has.
 
     `compute` and `words` are those of `Prepared`; `keep` is 0 for each of the batch whose C counts

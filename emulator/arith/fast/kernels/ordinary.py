@@ -7,14 +7,13 @@ all of it again.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from dtypes import FORMATS, Format
-from emulator.arith.arrangement import Arrangement
+from emulator.arith.arrangement import Arrangement, largest_product
 from emulator.arith.fast.kernels import elements, machine_code
 from emulator.arith.fast.kernels.alignment import (
     DIRECTED_LANES,
@@ -125,7 +124,7 @@ def dot_add(
         lowest = BIAS + 2 * SCALES[0] + sum(fmt.emin for fmt in formats)
         highest = (2 * BIAS + step.fraction_bits - lowest) << MANTISSA
         of_products = to_units.minimum(highest).view(np.float32) * scaled
-    largest = math.prod(2 - 2.0**-x.mantissa_bits for x in formats) * 2.0**step.fraction_bits
+    largest = largest_product(formats) * 2.0**step.fraction_bits
     bound = len(terms) * largest + 2.0 ** (step.fraction_bits + 1)
     addends = [aligned(term.value(), of_products) for term in terms]
     together = int(SAFE // largest)
