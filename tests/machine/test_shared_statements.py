@@ -6,7 +6,7 @@ A comparison of the engines cannot notice a mistake in a text of both.
 import numpy as np
 import pytest
 
-from emulator import Module
+from emulator import KernelError, Module
 
 ENGINES = ["vector", "reference", "compiled"]
 HEAD = ".version 9.0\n.target sm_90a\n.address_size 64\n"
@@ -174,3 +174,28 @@ def test_arrivals_behind_copies(engine, noinc, expected):
     assert out[:, 0].tolist() == [0] * 32
     assert out[0, 1] == 1
     assert out[:, 2].tolist() == [1] * 32
+
+
+# --- errors ---------------------------------------------------------------------------------------
+
+WRONG = {
+    "mbarrier.arrive.b64 _, [%rd3];": "address space",
+    "mbarrier.init.b64 [%rd3], 1;": "address space",
+    "cp.async.mbarrier.arrive.b64 [%rd3];": "address space",
+    "mbarrier.init.shared.b64 [bar], %r4;": "mbarrier",
+    "mbarrier.arrive.shared.b64 _, [bar], %r4;": "mbarrier",
+    "cp.async.ca.shared.global [bar], [%rd1], 8, %r5;": "cp.async",
+    "cp.async.ca.shared.global [bar+4], [%rd1], 8;": "misaligned",
+    "cp.async.ca.shared.global [bar], [%rd3], 8;": "out of bounds",
+    "mapa.shared::cluster.u32 %r6, %r4, %r5;": "cluster",
+}
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("statement", WRONG)
+def test_an_error_names_the_first_thread_that_executes_the_statement(engine, statement):
+    body = f"""setp.ge.u32 %p1, %r3, 20; mov.u64 %rd3, 64; mov.u32 %r4, 0; mov.u32 %r5, 9;
+    @%p1 {statement}"""
+    with pytest.raises(KernelError) as caught:
+        launch(engine, body, (32, 1), declared=".shared .align 8 .b64 bar;")
+    assert (caught.value.kind, caught.value.threads) == (WRONG[statement], ((20, 0, 0),))

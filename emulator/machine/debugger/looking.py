@@ -234,17 +234,9 @@ class Looking:
             word, type_ = self.word(thread, name)
             words = [self._word_or_none(t, name) for t in lanes]
             data[name] = [value_of(w, type_) for w in words if w is not None]
-            held = [w for w in words if w is not None]
-            rows.append(
-                (
-                    name,
-                    f".{type_}",
-                    text_of(word, type_),
-                    f"{word:#x}",
-                    _differ(held, type_),
-                    sources.get(name, ""),
-                )
-            )
+            others = _differ([w for w in words if w is not None], type_)
+            own = text_of(word, type_), f"{word:#x}"
+            rows.append((name, f".{type_}", *own, others, sources.get(name, "")))
         title = f"lane {self.focus.lane} of {self.who(thread)}"
         columns = 6 if sources else 5
         header = ("register", "type", "value", "word", "all lanes", "variable")[:columns]
@@ -269,25 +261,12 @@ class Looking:
                 for x in held
             ]
             where = "" if ended else str(self.locations.line(self.pc(t)))
-            rows.append(
-                (
-                    f"{'*' if t.lane == self.focus.lane else ' '}{t.lane}",
-                    shown(t.coordinates),
-                    _state(t),
-                    where,
-                    *values,
-                )
-            )
-            data.append(
-                {
-                    "lane": t.lane,
-                    "thread": t.coordinates,
-                    "state": t.state.name.lower(),
-                    "pc": t.pc,
-                    "line": where,
-                    "values": values,
-                }
-            )
+            name = f"{'*' if t.lane == self.focus.lane else ' '}{t.lane}"
+            rows.append((name, shown(t.coordinates), _state(t), where, *values))
+            data.append({
+                "lane": t.lane, "thread": t.coordinates, "state": t.state.name.lower(),
+                "pc": t.pc, "line": where, "values": values,
+            })  # fmt: skip
         header = ("lane", "thread", "state", "at", *expressions)
         return Shown(self.who(self.thread), header, rows, data)
 
@@ -341,16 +320,10 @@ class Looking:
                     reason = "ready" if first.state is State.READY else what_for(threads)
                     line = str(self.locations.line(self.pc(first)))
                     rows.append((name, spans_of(lanes), line, reason))
-                    data.append(
-                        {
-                            "block": block.index,
-                            "warp": warp.number,
-                            "lanes": lanes,
-                            "pc": first.pc,
-                            "line": line,
-                            "waits": reason,
-                        }
-                    )
+                    data.append({
+                        "block": block.index, "warp": warp.number, "lanes": lanes,
+                        "pc": first.pc, "line": line, "waits": reason,
+                    })  # fmt: skip
         return Shown("", ("block and warp", "lanes", "at", "waits for"), rows, data)
 
     def backtrace(self) -> Shown:
@@ -579,24 +552,12 @@ class Looking:
             who = ", ".join(
                 f"warp {w}" + (f" of block {b}" if b != number else "") for b, w in warps
             )
-            rows.append(
-                (
-                    shown(block.index),
-                    name,
-                    f"parity {held.parity}",
-                    missing(held),
-                    f"{who}: {', '.join(texts)}" if who else "nobody",
-                )
-            )
-            data.append(
-                {
-                    "block": block.index,
-                    "name": name,
-                    "offset": place * SIZE,
-                    **held._asdict(),
-                    "warps": [w for _, w in warps],
-                }
-            )
+            waits = f"{who}: {', '.join(texts)}" if who else "nobody"
+            rows.append((shown(block.index), name, f"parity {held.parity}", missing(held), waits))
+            data.append({
+                "block": block.index, "name": name, "offset": place * SIZE, **held._asdict(),
+                "warps": [w for _, w in warps],
+            })  # fmt: skip
         header = ("block", "mbarrier", "in phase of", "until it is over", "who waits")
         return Shown("" if rows else "no mbarrier was initialised", header, rows, data)
 
@@ -612,37 +573,18 @@ class Looking:
                     rank, inside = divmod(x.barrier * SIZE, cluster.run.shared_bytes)
                     signals = f"mbarrier {self.launch.shared_name(inside, SIZE)}"
                     signals += f" of rank {rank}" if len(cluster.blocks) > 1 else ""
-                rows.append(
-                    (
-                        shown(cluster.blocks[where].index),
-                        f"thread {thread}",
-                        "bulk or tensor copy",
-                        signals,
-                    )
-                )
+                block = shown(cluster.blocks[where].index)
+                rows.append((block, f"thread {thread}", "bulk or tensor copy", signals))
             for copies in cluster.pending.copies:
                 where = int(copies.lanes[0]) // per_block
                 lanes = [int(x) % per_block for x in copies.lanes]
-                groups = sorted({int(x) for x in copies.groups})
-                rows.append(
-                    (
-                        shown(cluster.blocks[where].index),
-                        f"threads {spans_of(lanes)}",
-                        "cp.async",
-                        f"group {listing(groups)}",
-                    )
-                )
+                block, groups = shown(cluster.blocks[where].index), {int(x) for x in copies.groups}
+                signals = f"group {listing(sorted(groups))}"
+                rows.append((block, f"threads {spans_of(lanes)}", "cp.async", signals))
             for product in cluster.products:
                 numbers = [product.warpgroups[i] for i in product.left]
-                groups = [product.groups[i] for i in product.left]
-                rows.append(
-                    (
-                        "",
-                        f"warpgroup {listing(numbers)} of the grid",
-                        "wgmma",
-                        f"group {listing(groups)}",
-                    )
-                )
+                signals = f"group {listing([product.groups[i] for i in product.left])}"
+                rows.append(("", f"warpgroup {listing(numbers)} of the grid", "wgmma", signals))
         title = "" if rows else "nothing is under way"
         order = self.launch.async_order
         note = f"async_order is {order!r}: copies and products take effect at their issue"

@@ -44,15 +44,15 @@ def arrive_after_copies(operands: LaneOperands) -> RunAtOnce:
 
     def run(who: Executor) -> None:
         at, pending = barrier(who), who.pending
+        places = np.broadcast_to(at, who.lanes.shape)
         if who.watch is not None:
-            who.watch.copies_arrive(who.lanes, np.atleast_1d(at))
+            who.watch.copies_arrive(who.lanes, places)
         if not noinc:
             who.change_barriers(at, Change(arrivals=-1))
         if pending.at_once:
             who.change_barriers(at, Change(arrivals=1))
             return
-        places = np.broadcast_to(at, who.lanes.shape).tolist()
-        for lane, place in zip(who.lanes.tolist(), places, strict=True):
+        for lane, place in zip(who.lanes.tolist(), places.tolist(), strict=True):
             pending.transfer(Transfer(lane, _arrival(who, lane, place), place))
 
     return run

@@ -23,6 +23,7 @@ from emulator.machine.vector.lanes import whole_or_split
 from emulator.machine.vector.operands import Write, addresses, reader, selected, writer
 from emulator.machine.vector.strand import Parked, State, Strand
 from emulator.memory import mbarrier
+from emulator.memory.arena import AccessError
 from emulator.memory.mbarrier import Change
 from emulator.ptx.program import Function, Statement
 
@@ -50,8 +51,11 @@ def barriers_at(find: Callable[[Strand], Array], space: str) -> Find:
     def places(s: Strand, mask: Array | None) -> Places:
         given, positions = selected(find(s), mask), memory.positions_of(mask)
         if space == "":
-            return memory.shared_places(s, "cluster", memory.to_shared(s.wave, given), 8, positions)
-        return memory.shared_places(s, space, given, 8, positions)
+            try:
+                given = memory.to_shared(s.wave, given)
+            except AccessError as error:
+                raise memory.at_positions(error, positions) from None
+        return memory.shared_places(s, space or "cluster", given, 8, positions)
 
     return places
 
