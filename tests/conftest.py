@@ -2,12 +2,18 @@
 several files take."""
 
 import gc
+import os
+import sys
 import zlib
 from collections import defaultdict
 from functools import partial
 
 import pytest
 from commands import answer, refusal
+
+# What Python compiles is kept, as on a user's machine: tests start it anew many times.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -18,6 +24,7 @@ def pytest_collection(session):
     try:
         return (yield)
     finally:
+        gc.freeze()
         gc.enable()
 
 
