@@ -52,6 +52,16 @@ def pytest_collection_modifyitems(config, items):
     items[:] = [item for item in items if item not in dropped]
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    """Gives the fast suite to workers file by file: what a file keeps is made once."""
+    if config.option.dist == "load" and config.option.markexpr == "not slow":
+        from xdist.scheduler import LoadFileScheduling
+
+        return LoadFileScheduling(config, log)
+    return None
+
+
 @pytest.fixture
 def ask(capsys):
     """Runs a command that must succeed: its lines, or its JSON."""
