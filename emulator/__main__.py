@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 #: module has NAME_arguments and NAME_command.
 #: A module is imported when its command is asked for: `lane` must not wait for `run`.
 COMMANDS = {
-    "guide": ("guide", "Shows a page about what one can do, or lists the pages."),
+    "guide": ("guide", "Shows a page of the guide, or lists the pages."),
     "list": ("listing", "Lists the instructions, one line each."),
     "info": ("info", "Shows the operands and targets of an instruction, and what it does."),
     "lane": ("lookup", "Shows which lane, register and bits hold an element."),
@@ -88,7 +88,7 @@ COMMANDS = {
 
 
 class _Parser(argparse.ArgumentParser):
-    """Speaks of unknown options itself: the usage of the whole program helps nobody."""
+    """Names unknown options instead of printing the usage of the whole program."""
 
     def parse_known_args(  # type: ignore[override]
         self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
@@ -130,12 +130,19 @@ def _parser(asked: str) -> argparse.ArgumentParser:
     for name in [asked] if asked in COMMANDS else COMMANDS:
         module, text = COMMANDS[name]
         # Abbreviated, --target of `compare` would be taken for --targets.
-        command = commands.add_parser(name, help=text, description=text, allow_abbrev=False)
+        # What is left out is not passed: the defaults are those of the command's function.
+        command = commands.add_parser(
+            name,
+            help=text,
+            description=text,
+            allow_abbrev=False,
+            argument_default=argparse.SUPPRESS,
+        )
         if name == asked:
             tool = tool_of(module)
             command.add_argument("--json", action="store_true", help="print JSON")
             getattr(tool, f"{name}_arguments")(command)
-            command.set_defaults(answer=getattr(tool, f"{name}_command"))
+            command.set_defaults(answer=getattr(tool, f"{name}_command"), json=False)
     return parser
 
 
@@ -160,14 +167,14 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _complain(message: str) -> None:
-    # print takes None for standard output; a full stream has nobody to tell.
+    # print takes None for standard output; a stream that is full cannot be written to.
     if sys.stderr is not None:
         with suppress(OSError):
             print(f"error: {message}", file=sys.stderr, flush=True)
 
 
 def _shell() -> int:
-    """`main`, and the ways in which a shell ends a program or takes its streams away."""
+    """Calls `main`, and handles interrupts, closed streams and a reader that leaves."""
     if sys.stderr is None:
         sys.stderr = open(os.devnull, "w")  # noqa: PTH123, SIM115 - argparse needs one
     if sys.stdout is None:
@@ -201,7 +208,7 @@ def _shell() -> int:
 
 
 def _drop(stream: TextIO) -> None:
-    """Lets go of what a stream does not take: the interpreter would try, and complain, again."""
+    """Discards what a stream does not take: the interpreter would try again, and complain."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 

@@ -9,7 +9,7 @@ them, so people keep registers, codes and descriptors in the signed types.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar, cast
 
@@ -25,7 +25,7 @@ _R = TypeVar("_R")
 _ML_TYPES = ("bfloat16", "float8_e4m3fn", "float8_e5m2", "float8_e8m0fnu")
 
 
-def as_array(given: Any, name: str) -> Array:
+def as_array(given: object, name: str) -> Array:
     """`given` as an array; `name` stands for it in messages.
 
     Raises OperandError for what is none: lists whose rows are not of one length or that are nested
@@ -40,6 +40,13 @@ def as_array(given: Any, name: str) -> Array:
         if "inhomogeneous" not in str(error):
             why = f"it makes no array: {error!s:.100}"
         raise OperandError(f"{name}: {why}") from None
+
+
+def several(given: object) -> list[Any]:
+    """What callers give one of, or several; what each is, they must check."""
+    if isinstance(given, Iterable) and not isinstance(given, str):
+        return list(given)
+    return [given]
 
 
 def accepts_tensors(words: bool = False) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]:

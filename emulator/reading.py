@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 from emulator.errors import OperandError, quoted
 
@@ -74,6 +74,6 @@ def _too_long(shown: str, limit: int) -> OperandError:
     return OperandError(f"cannot read {shown}: it has more than {limit:,} bytes")
 
 
-def reason(error: Exception) -> Any:
+def reason(error: Exception) -> object:
     """The system's text for an error."""
     return (error.strerror if isinstance(error, OSError) else None) or error

@@ -2,12 +2,18 @@
 several files take."""
 
 import gc
+import os
+import sys
 import zlib
 from collections import defaultdict
 from functools import partial
 
 import pytest
 from commands import answer, refusal
+
+# What Python compiles is kept, as on a user's machine: tests start it anew many times.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -18,6 +24,7 @@ def pytest_collection(session):
     try:
         return (yield)
     finally:
+        gc.freeze()
         gc.enable()
 
 
@@ -43,6 +50,16 @@ def pytest_collection_modifyitems(config, items):
             item.add_marker(pytest.mark.slow)
     config.hook.pytest_deselected(items=dropped)
     items[:] = [item for item in items if item not in dropped]
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    """Gives the fast suite to workers file by file: what a file keeps is made once."""
+    if config.option.dist == "load" and config.option.markexpr == "not slow":
+        from xdist.scheduler import LoadFileScheduling
+
+        return LoadFileScheduling(config, log)
+    return None
 
 
 @pytest.fixture

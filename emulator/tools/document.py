@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 from html import escape
 from importlib.resources import files
-from typing import Any
 
 
-def document(title: str, body: str, package: str, name: str, data: Any, style: str = "") -> str:
+def document(title: str, body: str, package: str, name: str, data: object, style: str = "") -> str:
     """A page with ``NAME.css`` and ``NAME.js`` of a package; `data` is JSON under the id "facts".
 
-    Nothing is loaded from anywhere, and browsers keep that promise.
+    The page loads nothing, which its content security policy enforces.
     """
     own = files(package)
     sheets = files("emulator.tools").joinpath("document.css"), own.joinpath(f"{name}.css")

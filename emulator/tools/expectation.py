@@ -19,13 +19,13 @@ _WORD = re.compile(r"(?:(\d{1,4}):)?(.*?\.npy)(?::ulps=(\d{1,19}))?")
 
 
 class Expectation(NamedTuple):
-    """The contents that an argument shall have after the launch."""
+    """The contents that an argument must have after the launch."""
 
     text: str
     expected: Array
     #: the argument; None: the one that fits
     argument: int | None
-    #: units in the last place that elements may be off
+    #: largest distance of an element, in ulps
     allowed: int
 
 
@@ -45,7 +45,7 @@ def differences(
 ) -> Differences | None:
     """Compares an argument with its expectation; None where every element is near enough.
 
-    Elements are equal bit for bit, or at most `allowed` ulps apart; a NaN is near none but itself.
+    Elements are equal bit for bit, or at most `allowed` ulps apart; a NaN equals only the same NaN.
     """
     index = _which(wanted, arrays, changed)
     actual, expected = arrays[index], wanted.expected

@@ -1,6 +1,6 @@
 """Facts that depend on the kind of an instruction: one function per question.
 
-Each has an answer for every instruction, made of its fragments, and better ones for known kinds.
+Each answers for every instruction, from its fragments, and says more of the kinds that it knows.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class OperandFacts(NamedTuple):
     """One operand; the field names are the keys of the JSON. None: there is no such thing."""
 
     operand: str
-    #: of its elements, "" for an address
+    #: element type; "" for an address
     type: str
     #: (rows, cols), and how many matrices of it the lanes hold
     matrix: tuple[int, int] | None = None
@@ -69,7 +69,7 @@ def summary(ins: Instruction) -> str:
 
 
 def operands(ins: Instruction) -> list[OperandFacts]:
-    """The operands in PTX order; of those without a fragment no more is known than the name."""
+    """The operands in PTX order; one without a fragment has only a name."""
     if isinstance(ins, Conversion):
         return [_converted(ins, name) for name in ins.operands]
     if isinstance(ins, MatrixInstruction):
@@ -85,7 +85,7 @@ def operands(ins: Instruction) -> list[OperandFacts]:
 
 
 def _ordinary(x: signature.Operand) -> OperandFacts:
-    """As the table of operands has it; of an address the registers are those that hold it."""
+    """An operand of the table; the registers of an address are those that hold it."""
     what = {"address": "address", "immediate": "immediate"}.get(x.kind, "")
     if x.kind == "address" and x.space:
         what += f" in {x.space} memory"

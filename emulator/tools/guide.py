@@ -1,4 +1,4 @@
-"""``guide``: the pages about what one can do, which come with the package."""
+"""``guide``: the pages of the guide, which the package contains."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ class Computed(NamedTuple):
     fidelity: str
     detail: str
     steps: list[str]
-    #: of every step its name and its constants
+    #: name and constants of each step
     constants: list[dict[str, Any]]
     #: what libraries do on these targets, where they use another instruction
     libraries: str
@@ -66,7 +66,7 @@ def info_command(opcode: str, target: str | None = None) -> Answer:
     return Answer(_lines(ins, held, list(recipes.values())), data)
 
 
-def _constants(ins: Instruction, target: str) -> list[dict[str, Any]]:
+def _constants(ins: Instruction, target: str) -> list[dict[str, object]]:
     """The constants of the steps on a target; nothing of an instruction without a recipe."""
     if not isinstance(ins, Multiplication):
         return []
@@ -95,7 +95,7 @@ def _libraries(ins: Instruction, target: str) -> str:
     return f"libraries (cuBLAS, CUTLASS, DeepGEMM) use {name} here{bits}"
 
 
-def _modifiers(ins: Instruction) -> dict[str, Any]:
+def _modifiers(ins: Instruction) -> dict[str, object]:
     """Modifiers of the opcode that concern the arithmetic, where it multiplies."""
     if not isinstance(ins, Multiplication):
         return {}

@@ -29,10 +29,12 @@ from emulator.tools.expectation import differences, expectation
 from emulator.tools.files import check_outputs, read_array, read_text, replacing_all
 from emulator.tools.orders import OrderReport, check_order
 from emulator.tools.report import Answer, render
+from emulator.tools.words import sizes
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser
 
+    from emulator.machine.debugger.debugger import Debugger
     from emulator.tools.faults.launches import LaunchFaults
 
 #: bytes that one array made by ``zeros:…`` may have
@@ -40,9 +42,9 @@ _LARGEST = 1 << 33
 #: axes that an array may have in every version of NumPy
 _MOST_AXES = 32
 _FILLS = ("zeros", "ones", "random", "arange")
-#: what a tensor map may be told of, besides its array
+#: options of a tensor map
 _OF_MAPS = ("box", "element_strides", "swizzle", "interleave", "l2_promotion", "fill", "dtype")
-#: elements at either end of those that a launch has changed which are shown
+#: changed elements that are shown from either end of a long list
 _ENDS = 3
 _INTEGER = re.compile(r"[-+]?(0[xX][0-9a-fA-F]+|\d+)")
 #: numbers of the machine's own byte order
@@ -66,7 +68,6 @@ def check_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--schedule-seeds",
         type=int,
-        default=0,
         metavar="N",
         help="run N other orders, too, and list which results depend on the order",
     )
@@ -81,32 +82,23 @@ def launch_words(parser: ArgumentParser) -> None:
         "standard input",
     )
     add("kernel", nargs="?", help="its name, or a part of it; may be left out where there is one")
-    add("--grid", default="1", metavar="X,Y,Z", help="thread blocks (default 1)")
-    add("--block", default="1", metavar="X,Y,Z", help="threads of a block (default 1)")
+    add("--grid", metavar="X,Y,Z", help="thread blocks (default 1)")
+    add("--block", metavar="X,Y,Z", help="threads of a block (default 1)")
     add(
         "--arg",
         action="append",
-        default=[],
         metavar="VALUE",
         help="one for each parameter: "
         "a number; IN.npy; IN.npy:OUT.npy; zeros:f4:1024x1024, zeros:f4:1024x1024:OUT.npy; ones, "
         "arange and random in place of zeros; tensormap:A.npy:box=64x64:swizzle=128B or "
         "tensormap:zeros:float16:128x64:box=64x64, shape and box with the rows first",
     )
-    add("--dynamic-shared", type=int, default=0, metavar="BYTES", help="dynamic shared memory")
+    add("--dynamic-shared", type=int, metavar="BYTES", help="dynamic shared memory")
     add("--target", help="sm_90a, H100, ... (default: the file's own .target; .cu: sm_90a)")
-    add(
-        "-D",
-        action="append",
-        default=[],
-        dest="define",
-        metavar="NAME[=TEXT]",
-        help="macro of CUDA C++",
-    )
+    add("-D", action="append", dest="define", metavar="NAME[=TEXT]", help="macro of CUDA C++")
     add(
         "-I",
         action="append",
-        default=[],
         dest="include",
         metavar="FOLDER",
         help="folder of headers of CUDA C++",
@@ -115,7 +107,6 @@ def launch_words(parser: ArgumentParser) -> None:
     add(
         "--compiler-option",
         action="append",
-        default=[],
         metavar="WORD",
         help="one more word for nvcc or NVRTC, as --compiler-option=-G",
     )
@@ -136,7 +127,6 @@ def kernel_arguments(parser: ArgumentParser) -> None:
     add(
         "--async-order",
         choices=Order.__args__,  # type: ignore[attr-defined]
-        default="early",
         help="when asynchronous copies take effect",
     )
     add(
@@ -155,12 +145,11 @@ def _arguments(parser: ArgumentParser) -> None:
     add(
         "--stop-at",
         choices=Special.__args__,  # type: ignore[attr-defined]
-        help="end at the first NaN or infinity that is made of operands without any",
+        help="end at the first NaN or infinity that finite operands give",
     )
     add(
         "--expect",
         action="append",
-        default=[],
         metavar="REF.npy",
         help="what an argument shall "
         "hold afterwards, bit for bit: REF.npy, N:REF.npy for argument N (from 0), or "
@@ -182,7 +171,7 @@ def _arguments(parser: ArgumentParser) -> None:
 
 @dataclass
 class LaunchWords:
-    """Common part of `launch`, `check` and `debug`: words of the command line, and what they name.
+    """The command line of `launch`, `check`, `debug` and `record`, and what it names.
 
     Raises OperandError for files and words that cannot be used.
     """
@@ -233,13 +222,13 @@ class LaunchWords:
         if seed is None and self.async_order == "random":
             seed = self.seed
         self.sizes: tuple[Any, ...] = (
-            _sizes("--grid", self.grid), _sizes("--block", self.block),
+            sizes("--grid", self.grid), sizes("--block", self.block),
             [x.value for x in self.values],
         )  # fmt: skip
         self.options: dict[str, Any] = {
             "counters": self.counters,
             "dynamic_shared": self.dynamic_shared,
-            "cluster": None if self.cluster is None else _sizes("--cluster", self.cluster),
+            "cluster": None if self.cluster is None else sizes("--cluster", self.cluster),
             "contract": self.contract, "async_order": self.async_order, "seed": seed,
             "step_limit": self.step_limit, "stop_at": self.stop_at,
             "progress": _show_progress if sys.stderr is not None and sys.stderr.isatty() else None,
@@ -261,6 +250,10 @@ class LaunchWords:
         self.write(report, [x for x in self.values if x.output])
         self.write_trace(report)
         return report
+
+    def debug(self) -> Debugger:
+        """The launch under the debugger, before its first statement."""
+        return self.chosen.debug(*self.sizes, **self.plain(), source=self.folder)
 
     def write_trace(self, report: MachineReport) -> None:
         """Writes the page that --trace asks for: launches once more, with the arrays as before."""
@@ -316,7 +309,7 @@ class LaunchWords:
                 file.write(report.html(self.folder).encode())
 
     def compared(self) -> tuple[list[str], list[dict[str, Any]], int]:
-        """What became of each expectation: lines, data, and the exit code."""
+        """Compares arrays with what is expected: lines, data, and the exit code."""
         lines: list[str] = []
         data: list[dict[str, Any]] = []
         arrays, changed = [x.array for x in self.values], [bool(row[-1]) for row in self.rows]
@@ -463,17 +456,6 @@ def _problems(module: Module) -> Answer:
     return Answer(lines, data, code=1 if found else 0)
 
 
-_COUNTS = ("one", "two", "three", "four", "five")
-
-
-def _sizes(option: str, text: str, most: int = 3) -> tuple[int, ...]:
-    parts = re.split("[,x]", text)
-    if not 1 <= len(parts) <= most or not all(re.fullmatch("[0-9]{1,10}", x) for x in parts):
-        count = f"one to {_COUNTS[most - 1]} numbers"
-        raise OperandError(f"{option} is {count} such as 8,8; got {quoted(text)}")
-    return tuple(map(int, parts))
-
-
 def _show_progress(done: int, total: int) -> None:
     end = "\r\033[K" if done == total else ""
     print(f"\r{done:,} of {total:,} blocks{end}", end="", file=sys.stderr, flush=True)
@@ -536,10 +518,10 @@ def _filled(text: str, fill: str, rest: list[str], seed: int | None) -> _Argumen
     if not 2 <= len(rest) <= 3:
         forms = f"{fill}:TYPE:SHAPE, or {fill}:TYPE:SHAPE:OUT.npy"
         raise OperandError(f"--arg is {forms}; got {quoted(text)}")
-    dtype, sizes = _dtype(rest[0]), rest[1].split("x")
-    if not all(re.fullmatch("[0-9]{1,12}", x) for x in sizes):
+    dtype, parts = _dtype(rest[0]), rest[1].split("x")
+    if not all(re.fullmatch("[0-9]{1,12}", x) for x in parts):
         raise OperandError(f"a shape is numbers such as 1024x1024; got {quoted(rest[1])}")
-    shape = tuple(map(int, sizes))
+    shape = tuple(map(int, parts))
     if len(shape) > _MOST_AXES:
         raise OperandError(f"a shape has at most {_MOST_AXES} sizes; {quoted(rest[1])} has more")
     # NumPy multiplies sizes beside a 0, too.
@@ -564,7 +546,7 @@ def _tensor_map(text: str, rest: list[str], seed: int | None) -> _Argument:
         raise OperandError(f"a tensor map is of an array; got {quoted(text)}")
     words: dict[str, Any] = dict(options)
     for name in {"box", "element_strides"} & words.keys():
-        words[name] = tuple(reversed(_sizes(name, options[name], 5)))
+        words[name] = tuple(reversed(sizes(name, options[name], 5)))
     return made._replace(value=TensorMap.tiled(made.value, **words))
 
 

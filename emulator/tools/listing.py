@@ -54,7 +54,7 @@ def find_instructions(
 
 
 def _families(ins: Instruction) -> list[str]:
-    """The family, without what stands behind ``::``, too; mma.sp is none of mma."""
+    """The family, without what stands behind ``::``, too; mma.sp is not among mma."""
     out, first = [ins.family.split("::")[0], ins.family], ins.family.partition(".")[0]
     if isinstance(ins, Tcgen05):
         return [ins.family, first]

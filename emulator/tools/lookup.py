@@ -10,7 +10,8 @@ from emulator.isa.instruction import Instruction
 from emulator.isa.kinds import is_tensor
 from emulator.isa.matrix import MatrixInstruction
 from emulator.layout.fragment import Fragment, Location
-from emulator.tools.report import IDESC, Answer, Style, instruction_word, render
+from emulator.tools.report import Answer, Style, render
+from emulator.tools.words import IDESC, instruction_word
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser
@@ -63,7 +64,6 @@ def lane_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--group",
         type=int,
-        default=0,
         help="where lanes hold several matrices: the computation of m8n8k4.f16, the selector of e, "
         "the choice of scale ids, the tile of ldmatrix (`table` names them)",
     )
@@ -121,13 +121,10 @@ def element_command(opcode: str, operand: str, lane: int, register: int) -> Answ
 
 def table_arguments(parser: ArgumentParser) -> None:
     _fragment_arguments(parser)
-    parser.add_argument(
-        "--format", dest="style", choices=("text", "csv", "markdown"), default="text"
-    )
+    parser.add_argument("--format", dest="style", choices=("text", "csv", "markdown"))
     parser.add_argument(
         "--by",
         choices=("lane", "element"),
-        default="lane",
         help="element: the matrix, with lane:register.[bits] in each place",
     )
 

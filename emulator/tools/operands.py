@@ -1,7 +1,7 @@
 """The operands of a multiplication: their matrices of codes, and the words that hold them.
 
-What the fault finder, the explanations and the inputs of tests have in common. Matrices go by the
-names a, b, c, d, scale_a, scale_b and e (or nibbles), the metadata of a sparse A.
+The fault finder, the explanations and the inputs of tests share this. Matrices are named a, b, c,
+d, scale_a, scale_b and e (or nibbles), the metadata of a sparse A.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from dtypes import (
     FORMATS,
     Array,
     Format,
+    Place,
     array_type,
     code_type,
     codes_from_array,
@@ -30,6 +31,7 @@ from emulator.isa.matrix import MatrixInstruction
 from emulator.isa.tensor_matrix import TensorMatrixInstruction
 from emulator.isa.wmma import WmmaMultiply
 from emulator.layout.instruction_descriptor import InstructionDescriptor
+from emulator.layout.tile import TileShape
 from emulator.matrices.operands import as_matrix_instruction
 from emulator.memory.descriptors import load_tile
 from emulator.warp.scales import gather_scales
@@ -104,7 +106,7 @@ def format_of(ins: Multiplication, operand: str) -> Format:
     return FORMATS[ins.b_type] if operand == "b" else ins.fragment(operand).fmt
 
 
-def as_codes(name: str, fmt: Format, values: Any) -> Array:
+def as_codes(name: str, fmt: Format, values: object) -> Array:
     """Codes of `fmt`, from an array of its own type, of codes (unsigned integers), or of numbers.
 
     Numbers must be exact in the format. Raises OperandError for all else, naming the place.
@@ -143,8 +145,8 @@ def as_codes(name: str, fmt: Format, values: Any) -> Array:
 
 
 def group_of(ins: Multiplication, operand: str, options: Mapping[str, Any]) -> int:
-    """The matrix, of those that the lanes hold, that the instruction reads: selector and scale
-    ids."""
+    """The number of the matrix that the instruction reads, of those that the lanes hold; the
+    selector or the scale ids say it."""
     if operand == "e":
         return int(options.get("selector", 0))
     if operand not in ONE_WORD or not isinstance(ins, MatrixInstruction):
@@ -190,8 +192,14 @@ class TileInMemory(NamedTuple):
 
     rows: int
     k: int
-    place: Any
+    place: Place
     major: str
+
+    def shape(self, steps: int = 1) -> TileShape:
+        """As bytes lie: `steps` tiles side by side along k."""
+        width = self.place.width
+        columns = self.k * min(8, width) // 8 * steps
+        return TileShape(self.rows, columns, max(1, width // 8), self.major)
 
 
 def tile_in_memory(

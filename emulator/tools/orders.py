@@ -1,4 +1,4 @@
-"""``check_order``: which bytes of a kernel's results depend on the order of what runs."""
+"""``check_order``: which bytes of a kernel's results depend on the order of execution."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class Dependence:
         return self.name + "".join(f"[{i}]" for i in np.unravel_index(place, self.usual.shape))
 
     @property
-    def data(self) -> dict[str, Any]:
+    def data(self) -> dict[str, object]:
         return {
             "name": self.name, "elements": int(self.differs.sum()), "of": self.usual.size,
             "first": list(self.first), "runs": [list(run) for run in self.runs],
@@ -102,7 +102,7 @@ class OrderReport(Report):
         return f"{self.kernel}: what it does depends on the order of blocks, warps or atomics"
 
     @property
-    def data(self) -> dict[str, Any]:
+    def data(self) -> dict[str, object]:
         return {
             "kernel": self.kernel, "seeds": list(self.seeds), "compared": list(self.compared),
             "arrays": [found.data for found in self.arrays],
@@ -122,12 +122,12 @@ def check_order(
     kernel: Kernel,
     grid: Sequence[int] | int,
     block: Sequence[int] | int,
-    args: Sequence[Any] | Mapping[str, Any] = (),
+    args: Sequence[object] | Mapping[str, object] = (),
     *,
     seeds: int | Sequence[int] = 8,
     **options: Any,
 ) -> OrderReport:
-    """Runs a kernel in its usual order and in others; which elements of its arrays differ.
+    """Runs a kernel in its usual order and in others, and says which elements of arrays differ.
 
     `seeds` is a number of orders, or the seeds themselves: each picks an order of thread blocks, of
     warps, of lanes that come to one place, and, unless `options` has ``async_order=``, of

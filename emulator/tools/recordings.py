@@ -1,4 +1,4 @@
-"""Recordings of real hardware: the same bits in, and what bits came out.
+"""Recordings of real hardware: the bits of inputs, and the bits that came out.
 
 A group is two files beside each other: ``NAME.npz`` holds the arrays, ``NAME.json`` the provenance
 and a list of variants, each naming its opcode, its options and its arrays. The first axis of every
@@ -44,7 +44,7 @@ class Recording:
     #: what the hardware returned, ``(cases, …)``
     expected: Array
     kind: Kind = "registers"
-    #: from where, as the .json file tells it: gpu, driver, date, source, licence …
+    #: origin, from the .json file: gpu, driver, date, source, licence …
     provenance: Provenance = field(default_factory=dict, repr=False)
 
     @property
@@ -53,7 +53,7 @@ class Recording:
 
     @property
     def name(self) -> str:
-        """Opcode and options: unlike every other of the group."""
+        """Opcode and options, which tell it from the others of its group."""
         words = [self.opcode]
         for option, value in self.options.items():
             if not isinstance(value, np.ndarray):

@@ -1,4 +1,4 @@
-"""Recordings of real hardware, replayed: are the same bits out? And ``selftest``, which says so."""
+"""Replays recordings of real hardware and compares every bit; the command ``selftest``."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class Outcome(NamedTuple):
-    """Of `cases` replayed, `differing` gave another bit somewhere."""
+    """How many of the replayed `cases` differ in any bit."""
 
     differing: int
     cases: int
@@ -61,7 +61,7 @@ def selftest_arguments(parser: ArgumentParser) -> None:
         help="golden files that the script of `record` has "
         "written; without one, the recordings of this package",
     )
-    parser.add_argument("--engine", default="auto", help="auto, reference, vector or compiled")
+    parser.add_argument("--engine", help="auto, reference, vector or compiled")
 
 
 def selftest_command(engine: str = "auto", file: Sequence[str] = ()) -> Answer:
@@ -128,7 +128,7 @@ def _summary(group: str, engine: Engine, folder: Path | None) -> Summary:
             outcome = replay(variant, engine)
             problem = f"{outcome.differing} of {outcome.cases} cases differ"
         except EmulatorError as error:
-            # What the hardware ran and we cannot even name is as wrong as a wrong bit.
+            # What the hardware ran and the emulator refuses counts as different.
             outcome = Outcome(variant.cases, variant.cases)
             problem = f"{type(error).__name__}: {error}"
         cases, differing = cases + outcome.cases, differing + outcome.differing

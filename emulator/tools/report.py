@@ -1,5 +1,4 @@
-"""The reports of the tools: lines, or sections of sentences and tables; tables as text. And the
-argument ``--idesc``, which many of them take."""
+"""The reports of the tools: lines, or sections of sentences and tables; tables as text."""
 
 from __future__ import annotations
 
@@ -8,7 +7,6 @@ from dataclasses import dataclass
 from textwrap import wrap
 from typing import Any, Literal
 
-from emulator.errors import OperandError, shown
 from emulator.report import Report
 
 Style = Literal["text", "csv", "markdown", "latex"]
@@ -157,17 +155,3 @@ def in_width(
         tables.append(Table([header[i] for i in pick], [[row[i] for i in pick] for row in rows]))
         start = end
     return tables
-
-
-#: help of --idesc
-IDESC = "instruction descriptor of a tcgen05.mma, such as 0x8400490"
-
-
-def instruction_word(idesc: str | None) -> int | None:
-    """The word that --idesc gives. Raises OperandError for what is no word."""
-    if idesc is None:
-        return None
-    try:
-        return int(idesc, 0)
-    except ValueError:
-        raise OperandError(f"--idesc is a word such as 0x8400490; got {shown(idesc)}") from None

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -196,8 +196,8 @@ def _register_data(register: Register) -> dict[str, object]:
     return data if values is None else data | {"values": _numbers(values.tolist())}
 
 
-def _numbers(values: Any) -> Any:
+def _numbers(values: object) -> object:
     """Nested lists of numbers as JSON takes them: infinities and NaNs as text."""
     if isinstance(values, list):
         return [_numbers(x) for x in values]
-    return values if isinstance(values, int) or math.isfinite(values) else str(values)
+    return str(values) if isinstance(values, float) and not math.isfinite(values) else values

@@ -4,7 +4,6 @@ tcgen05.ld or st holds of it."""
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 
@@ -84,7 +83,7 @@ def tensor_lane(opcode: str, operand: str, row: int, col: int, idesc: int | None
     return Answer(lines, data)
 
 
-def _register(opcode: str, row: int, column: int) -> tuple[list[str], dict[str, Any]]:
+def _register(opcode: str, row: int, column: int) -> tuple[list[str], dict[str, object]]:
     _, lanes, columns = transfer_of(opcode)
     found = np.argwhere((lanes == row) & (columns == column))
     if not len(found):

@@ -39,8 +39,8 @@ def short_targets(names: Sequence[str]) -> str:
 
 
 def steps(ins: Instruction, target: str | Target | Recipe) -> list[str]:
-    """The steps of the instruction on `target`, or by a recipe, one line per step; [] where no
-    words were found."""
+    """The steps of the instruction on `target`, or by a recipe, one line per step; [] for
+    kinds without a description."""
     if isinstance(ins, MatrixInstruction | WmmaMultiply):
         arithmetic = ins.arithmetic(target)
         k = ins.stored_k if isinstance(ins, MatrixInstruction) else ins.k

@@ -50,6 +50,7 @@ def check(pair, a, b, c, k, engine, saturate=False):
     assert_same_codes(got.view(np.int32), expected(a, b, c, k, saturate).astype(np.int32))
 
 
+@pytest.mark.sampled(3)
 @each_fast
 @pytest.mark.parametrize("pair", PAIRS, ids=".".join)
 def test_extremes_of_both_signs(pair, engine):

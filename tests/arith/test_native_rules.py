@@ -37,6 +37,7 @@ def differences(ins, tuples):
     return found
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("row", THREAD_ROWS[::8], ids=lambda row: row.form)
 def test_machine_code_agrees(row):
     for ins in sampled(row, 1):
@@ -114,6 +115,7 @@ def check_f64(name, rounding, count):
     assert array_differences(ins, tuples)[:3] == []
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("rounding", ["rz", "rm", "rp"])
 @pytest.mark.parametrize("name", F64)
 def test_directed_f64(name, rounding):

@@ -56,6 +56,7 @@ def test_the_comparison_finds_one_wrong_code():
 # --- decoding ------------------------------------------------------------------------------------
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", SMALL)
 def test_decode_twins_on_every_code(name):
     fmt = FORMATS[name]

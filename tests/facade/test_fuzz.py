@@ -67,9 +67,10 @@ def damaged(rng, text):
     return rng.choice([".", ".", ".", ""]).join(words)
 
 
-def test_opcodes():
+@pytest.mark.parametrize("count", [200, pytest.param(2000, marks=pytest.mark.slow)])
+def test_opcodes(count):
     rng = random.Random(1)
-    for _ in range(800):
+    for _ in range(count):
         text = damaged(rng, rng.choice(OPCODES))
         ins = only_our_errors(lambda text=text: Instruction.parse(text))
         if ins is not None:

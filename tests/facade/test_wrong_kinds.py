@@ -6,7 +6,7 @@ from fuzz.calls import CALLS, NEVER_REFUSED, WRONG, called, copied
 
 from emulator import EmulatorError
 
-pytestmark = pytest.mark.sampled(10)
+pytestmark = pytest.mark.sampled(25)
 
 
 @pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)

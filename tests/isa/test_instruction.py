@@ -260,9 +260,16 @@ def answers_or_refuses(text):
     assert content(text) == content(str(ins)) and ("satfinite" in text) == satfinite
 
 
-@settings(max_examples=200, deadline=None, derandomize=True, database=None)
+@settings(max_examples=60, deadline=None, derandomize=True, database=None)
 @given(mutated_opcodes())
 def test_mutated_opcodes_answer_or_raise(text):
+    answers_or_refuses(text)
+
+
+@pytest.mark.slow
+@settings(max_examples=400, deadline=None, derandomize=True, database=None)
+@given(mutated_opcodes())
+def test_many_mutated_opcodes_answer_or_raise(text):
     answers_or_refuses(text)
 
 

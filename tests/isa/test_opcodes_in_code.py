@@ -57,15 +57,15 @@ NAMES = {name for each in names() for name in (each, each.partition(".")[0])} - 
 def opcodes_in(source: str) -> Iterator[tuple[int, str]]:
     """Lines and opcodes that code compares with, looks up, or holds in collections; a dictionary
     from opcodes to functions is a table."""
-    tree = ast.parse(source)
+    nodes = list(ast.walk(ast.parse(source)))
     tables = {
         id(key)
-        for node in ast.walk(tree)
+        for node in nodes
         if isinstance(node, ast.Dict)
         for key, value in zip(node.keys, node.values, strict=True)
         if not isinstance(value, ast.Constant)
     }
-    for node in ast.walk(tree):
+    for node in nodes:
         parts: list[ast.AST | None] = []
         if isinstance(node, ast.Compare):
             parts = [node.left, *node.comparators]

@@ -113,6 +113,7 @@ def test_what_execute_takes(opcode, arguments, options):
 # --- every form ---
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("ins", one_of_each_form(), ids=str)
 def test_signatures_agree_with_what_else_is_known(ins):
     for target in (None, ins.targets[0], ins.targets[-1]):

@@ -120,6 +120,7 @@ TILES = [
 ]  # fmt: skip
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(("major", "size", "rows", "columns"), TILES)
 @pytest.mark.parametrize("swizzle", SWIZZLES)
 def test_addresses_equal_the_formulas(swizzle, major, size, rows, columns):

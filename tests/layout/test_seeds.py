@@ -360,6 +360,7 @@ def plain_tile(matrix, start):
     return memory, np.uint64(start >> 4 | leading >> 4 << 16 | stride >> 4 << 32)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("source", ["registers", "shared memory"])
 @pytest.mark.parametrize("types", PAIRS, ids=".".join)
 def test_9_7_15_5_1_1_3_wgmma_m64nNk32_executes(types, source):

@@ -59,6 +59,7 @@ def launch(build, name, **options):
     return report, given[0 if name == "atom_ref" else 1].tobytes() == expected
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("build, name", CASES)
 def test_what_an_h200_wrote_and_no_alarm(build, name):
     report, equal = launch(build, name, check=True)

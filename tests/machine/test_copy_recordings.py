@@ -58,7 +58,7 @@ def test_copies_write_what_the_h200_wrote_in_both_orders(name):
     assert [order for order in ORDERS if differing(name, order)] == []
 
 
-@pytest.mark.sampled(10)
+@pytest.mark.sampled(30)
 @swept(list(enumerate(LAUNCHES))[::4], 8, ids=itemgetter(1))
 def test_the_reference_engine_writes_what_the_h200_wrote(case):
     i, name = case

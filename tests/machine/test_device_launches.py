@@ -23,6 +23,7 @@ LINE = np.dtype(
 )
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("engine", [*ENGINES, "auto"])
 @pytest.mark.parametrize("size", [1, 2, 40, 100])
 def test_a_quicksort_launches_itself(engine, size):

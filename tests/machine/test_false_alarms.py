@@ -170,6 +170,7 @@ def test_a_bulk_store_is_no_piece_of_a_structure():
     assert not report.findings
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("memory, name", [("%x", "local"), ("%at", "shared")])
 @pytest.mark.parametrize("body, found", [
     # a vector of which nobody means the last element, as it is written and as it is not

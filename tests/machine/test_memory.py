@@ -279,6 +279,7 @@ class Buffers:
         return np.array(out, np.uint64)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("wide", [0, 1, 2, 3])
 def test_random_accesses_change_what_they_name(scatter, engine, wide):
@@ -311,6 +312,7 @@ def test_random_accesses_change_what_they_name(scatter, engine, wide):
             buffers.check(expected)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("wide", [0, 1, 2, 3])
 def test_one_access_beyond_an_edge_changes_nothing(scatter, engine, wide):

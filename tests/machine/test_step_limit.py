@@ -73,6 +73,7 @@ def executed(body: str, block: int, limit: int, engine: str, grid: int = 1, **op
     return int(found[1].replace(",", ""))
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("body", BODIES.values(), ids=BODIES)
 def test_endless_loops_end_at_the_limit(body, engine):
@@ -209,6 +210,7 @@ def test_loops_that_end_without_a_limit(body, engine):
     assert caught.value.kind == ENDED[body]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("loop", ["a store", "an atomic operation", "a barrier"])
 def test_an_interrupt_leaves_arrays_and_variables_as_they_were(loop, engine):

@@ -58,6 +58,7 @@ def winners(out):
     return np.where((out == 255).all(2), -1, out[:, :, 0].astype(np.int8))
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("engine", ["vector", "compiled", "reference"])
 @pytest.mark.parametrize("space", ["shared", "global"])
 @pytest.mark.parametrize("size", STORES)

@@ -80,6 +80,7 @@ def check(operation, kind, seed=0):
 KINDS = ("any", "few", "one", "special")
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("operation", OPERATIONS)
 def test_lanes_go_one_after_the_other(operation, kind):

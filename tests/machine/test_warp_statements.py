@@ -248,6 +248,7 @@ _DECLARATIONS = """
 """
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("seed", range(6))
 def test_random_statements_are_those_of_a_kernel(seed):
     made = _RandomText(seed, statements=40)

@@ -58,7 +58,7 @@ def check_access(places, kind, guard):
 
 @pytest.mark.parametrize("kind", KINDS, ids=str)
 @pytest.mark.parametrize("places", PLACES)
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(20)
 def test_patterns_of_addresses(places, kind):
     for guard in GUARDS:
         check_access(places, kind, guard)
@@ -100,6 +100,7 @@ def many(name):
         st.shared.u32 [%r13+256], %r5; bar.sync 0; {change} {loads} st.global.u32 [%rd2], %r5;""")
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", MANY)
 def test_many_loads_by_one_register(name):
     assert_same(many(name), 2, 64, [words(128), np.zeros(128, U32)])

@@ -86,6 +86,7 @@ def loop(ins, target, a, b, c, scales=()):
     return d
 
 
+@pytest.mark.sampled(3)
 @each_engine
 @pytest.mark.parametrize("name", SPARSE)
 def test_sparse(name, engine):

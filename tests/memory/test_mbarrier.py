@@ -273,6 +273,7 @@ def test_arrays_equal_the_specification(may_complete):
     assert pending_count(words).tolist() == [pending_count(int(w)) for w in words]
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("few", [0, 64])
 @pytest.mark.parametrize("seed", range(30))
 def test_lanes_on_one_barrier_act_in_ascending_order(monkeypatch, seed, few):

@@ -35,6 +35,7 @@ def layouts(data):
 SIZES = ((1, 1), (2, 2), (4, 4), (8, 8), (16, 16), (16, 1), (4, 2), (12, 4), (32, 16), (3, 1))
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize(("size", "alignment"), SIZES)
 @pytest.mark.parametrize("batch", [(), (1,), (3,), (2, 1), (0,)])
 @pytest.mark.parametrize("count", [100, 96])

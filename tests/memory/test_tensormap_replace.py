@@ -69,6 +69,7 @@ EDITS = [
 ]
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("background", [0, 2 ** (8 * BYTES) - 1])
 @pytest.mark.parametrize(("field", "ordinal", "value", "changes"), EDITS)
 def test_replace_edits_the_bits_that_ptxas_edits(field, ordinal, value, changes, background):

@@ -143,6 +143,7 @@ def sample(family: dict[str, Any]) -> list[int]:
     return [0, count // 2, count - 1]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("family", FAMILIES[::6], ids=lambda family: family["name"])
 def test_fetches_are_the_recorded_ones(family: dict[str, Any]) -> None:
     assert wrong_blocks(family, sample(family)) == []

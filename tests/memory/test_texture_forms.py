@@ -92,6 +92,7 @@ def wrong_blocks(line: dict[str, Any], blocks: Any) -> list[int]:
     return wrong
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("line", RECORDED[::9], ids=lambda line: line["name"])
 def test_fetches_are_the_recorded_ones(line: dict[str, Any]) -> None:
     assert wrong_blocks(line, [0, len(line["digests"]) - 1]) == []

@@ -403,10 +403,11 @@ def needs(count):
         yield word(*map(int, numbers)), (F16, N24, U8, TF32)[int(rng.integers(4))], spec
 
 
-def test_a_need_suggests_nothing_that_its_own_text_contradicts():
+@pytest.mark.parametrize("count", [60, pytest.param(400, marks=pytest.mark.slow)])
+def test_a_need_suggests_nothing_that_its_own_text_contradicts(count):
     """What is called nearest is taken, and one start is suggested, the one that is needed."""
     answered = refused = 0
-    for given, opcode, spec in needs(200):
+    for given, opcode, spec in needs(count):
         major = "mn" if spec.get("row") == "64" and opcode in (F16, N24) else "k"
         more = {"major": major, "shared_size": "0x3f000"}
         for left in (3, 2, 1, 0):  # start, place and end of shared memory, one after another
@@ -429,7 +430,7 @@ def test_a_need_suggests_nothing_that_its_own_text_contradicts():
             assert own.findings == (), (need, own)
             answered += 1
             break
-    assert answered > 80 and refused > 80
+    assert answered > 0.4 * count and refused > 0.4 * count
 
 
 NEAREST = re.compile(r"nearest is (?:(\w+_offset) )?(\w+)(?: with (\w+) (\d+))?|at most (\w+)")

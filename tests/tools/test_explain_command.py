@@ -190,6 +190,7 @@ def test_arrays_of_ml_dtypes_survive_a_file(capsys, tmp_path):
     assert data["d"]["value"] == 8
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("kind", ["wide", "normal", "edges", "any"])
 @pytest.mark.parametrize(
     "opcode",

@@ -11,6 +11,8 @@ from emulator import Descriptor, Module, OperandError, TensorMap, UnsupportedErr
 from emulator.tools.faults.meant import Meant
 from emulator.tools.guide import pages
 
+pytestmark = pytest.mark.sampled(2)
+
 KERNEL = Module(Path(__file__).parents[1] / "cuda" / "gemm_mma.ptx")["product"]
 RNG = np.random.default_rng(0)
 A, B = (RNG.standard_normal((32, 64)).astype("f2") for _ in "ab")

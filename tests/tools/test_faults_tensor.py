@@ -8,7 +8,7 @@ from commands import answer, refusal
 from emulator import InstructionDescriptor, OperandError, find_faults, gemm, mma
 from emulator.isa.tensor_matrix import settle
 from emulator.targets import find_target
-from emulator.tools.faults.tensor import _problem, _ways
+from emulator.tools.faults.tensor import MISTAKES, _problem
 
 pytestmark = pytest.mark.sampled(3)
 
@@ -130,7 +130,8 @@ def test_mistakes_in_memory_are_told_apart(name):
     """Kernels of the finder itself with these mistakes are named by it."""
     ins = settle(F16, M64)
     problem = _problem(ins, find_target(B200), {"a": A, "b": B, "c": C})
-    ways = [x for x in _ways(problem) if x.mistake == name]
+    (mistake,) = [x for x in MISTAKES if x.name == name]
+    ways = list(mistake.ways(problem))
     assert ways
     shown = 0
     for way in ways:

@@ -8,6 +8,8 @@ import pytest
 from emulator import Descriptor, KernelError, Memory, Module, TensorMap, find_faults
 from emulator.tools.faults import copies
 
+pytestmark = pytest.mark.sampled(3)
+
 #: two blocks of 64 rows of C; each goes along k in tiles of 64
 PTX = """
 .version 8.0

@@ -119,6 +119,7 @@ def test_a_tensor_map_and_its_array(folder, capsys):
     assert main(["selftest", "load.json"]) == 0
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("opcode", [
     "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32",
     "mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64",

@@ -31,7 +31,7 @@ def exec_arguments(parser: ArgumentParser) -> None:
     from argparse import REMAINDER
 
     add = parser.add_argument
-    add("--gpu", default="H100", metavar="NAME", help="the GPU, such as H100 (the default) or A100")
+    add("--gpu", metavar="NAME", help="the GPU, such as H100 (the default) or A100")
     add(
         "--check",
         action="store_true",
@@ -98,12 +98,12 @@ def environment(
 
 def exec_command(
     command: Sequence[str],
-    gpu: str,
-    check: bool,
-    log: str | None,
-    time_limit: float | None,
-    step_limit: int | None,
-    recover: bool,
+    gpu: str = "H100",
+    check: bool = False,
+    log: str | None = None,
+    time_limit: float | None = None,
+    step_limit: int | None = None,
+    recover: bool = False,
 ) -> Answer:
     words = list(command[1:] if command and command[0] == "--" else command)
     if not words:

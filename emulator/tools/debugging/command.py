@@ -17,9 +17,6 @@ from emulator.tools.report import Answer
 if TYPE_CHECKING:
     from argparse import ArgumentParser
 
-#: what a launch takes that a debugged one does not
-_NOT_TAKEN = ("counters", "stop_at", "progress")
-
 
 def debug_arguments(parser: ArgumentParser) -> None:
     kernel_arguments(parser)
@@ -31,7 +28,6 @@ def debug_arguments(parser: ArgumentParser) -> None:
         "-ex",
         "--execute",
         action="append",
-        default=[],
         metavar="COMMAND",
         help="a debugger command to run first; may be given several times",
     )
@@ -56,8 +52,7 @@ def debug_command(
     given = [*(read_text(commands).splitlines() if commands else ()), *execute]
     command = LaunchWords(file, **words)
     command.prepare()
-    options = {name: x for name, x in command.options.items() if name not in _NOT_TAKEN}
-    with command.chosen.debug(*command.sizes, **options, source=command.folder) as debugger:
+    with command.debug() as debugger:
         live = not batch and sys.stdin is not None and sys.stdin.isatty()
         shown, data = _answers(debugger, given, live, batch)
         if debugger.report is not None:

@@ -12,14 +12,16 @@ import queue
 import re
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 from emulator.errors import EmulatorError, OperandError, hint, listing, quoted
 from emulator.machine.debugger.debugger import Debugger, Stop
 from emulator.machine.debugger.locations import PTX, Line
 from emulator.machine.debugger.shown import number_text
+from emulator.machine.debugger.stops import Breakpoint, Stopper
 from emulator.tools.debugging.terminal import Terminal
 from emulator.tools.launching import LaunchWords
 
@@ -36,7 +38,7 @@ _CAPABILITIES = (
     "supportsEvaluateForHovers", "supportsTerminateRequest", "supportsDataBreakpoints",
     "supportsCompletionsRequest",
 )  # fmt: skip
-#: requests after which there are no others
+#: requests that are the last of a session
 _LAST = ("disconnect", "terminate")
 #: access of a data breakpoint -> the method that watches for it
 _WATCHES = {"read": "rwatch", "write": "watch", "readWrite": "awatch"}
@@ -86,6 +88,14 @@ def write_message(stream: IO[bytes], message: Body) -> None:
     stream.flush()
 
 
+class _Session(NamedTuple):
+    """The launch that an editor debugs."""
+
+    command: LaunchWords
+    debugger: Debugger
+    terminal: Terminal
+
+
 # --- the adapter ----------------------------------------------------------------------------------
 
 
@@ -95,14 +105,12 @@ class Adapter:
     def __init__(self, source: IO[bytes], sink: IO[bytes]) -> None:
         self._source, self._sink, self._sent = source, sink, 0
         self._requests: queue.Queue[Body | None] = queue.Queue()
-        self._command: LaunchWords | None = None
-        self._held: Debugger | None = None
-        self._terminal: Terminal | None = None
+        self._held: _Session | None = None
         self._stop_on_entry = False
         #: breakpoints by the file, or by what else they were set through
         self._set: dict[str, list[int]] = {}
         self._printed = 0
-        #: the editor leaves: nothing runs any more
+        #: True once the editor leaves; then nothing runs any more
         self._leaving = False
 
     def serve(self) -> None:
@@ -115,7 +123,7 @@ class Adapter:
                     return
         finally:
             if self._held is not None:
-                self._held.close()
+                self._held.debugger.close()
 
     def _read(self) -> None:
         """Takes requests while the launch runs, and interrupts it for those that cannot wait."""
@@ -124,13 +132,13 @@ class Adapter:
                 if message.get("command") in _LAST:
                     self._leaving = True
                 if message.get("command") in ("pause", *_LAST) and self._held:
-                    self._held.player.interrupt()
+                    self._held.debugger.player.interrupt()
                 self._requests.put(message)
         except OperandError as error:
             self._event("output", {"category": "stderr", "output": f"{error}\n"})
         self._leaving = True
         if self._held:
-            self._held.player.interrupt()
+            self._held.debugger.player.interrupt()
         self._requests.put(None)
 
     def _send(self, message: Body) -> None:
@@ -159,10 +167,14 @@ class Adapter:
             after()
 
     @property
-    def debugger(self) -> Debugger:
+    def session(self) -> _Session:
         if self._held is None:
             raise OperandError("no kernel is launched yet")
         return self._held
+
+    @property
+    def debugger(self) -> Debugger:
+        return self.session.debugger
 
     # --- starting and ending ---
 
@@ -185,17 +197,10 @@ class Adapter:
             if name in words:
                 words[name] = _sizes(words[name])
         words["arg"] = [str(x) for x in words.get("arg", ())]
-        self._command = LaunchWords(**words)
-        self._command.prepare()
-        options = {
-            name: value
-            for name, value in self._command.options.items()
-            if name not in ("counters", "stop_at", "progress")
-        }
-        self._held = self._command.chosen.debug(
-            *self._command.sizes, **options, source=self._command.folder
-        )
-        self._terminal = Terminal(self._held)
+        command = LaunchWords(**words)
+        command.prepare()
+        debugger = command.debug()
+        self._held = _Session(command, debugger, Terminal(debugger))
         self._stop_on_entry = bool(given.get("stopOnEntry"))
         return {}, lambda: self._event("initialized")
 
@@ -217,29 +222,34 @@ class Adapter:
         source = given["source"]
         path = str(source.get("path") or source.get("name") or "")
         file = self._file(path)
-        wanted = [(f"{file}:{int(x['line'])}", x.get("condition")) for x in given["breakpoints"]]
-        return {"breakpoints": self._replace(path, wanted)}, None
+        wanted = given["breakpoints"]
+        return self._replace(path, [self._breaker(f"{file}:{int(x['line'])}", x) for x in wanted])
 
     def set_functions(self, given: Body) -> Answered:
-        wanted = [(str(x["name"]), x.get("condition")) for x in given["breakpoints"]]
-        return {"breakpoints": self._replace("functions", wanted)}, None
+        wanted = given["breakpoints"]
+        return self._replace("functions", [self._breaker(str(x["name"]), x) for x in wanted])
 
-    def _replace(self, key: str, wanted: Sequence[tuple[str, str | None]]) -> list[Body]:
+    def _breaker(self, where: str, wanted: Body) -> Callable[[], Stopper]:
+        condition = wanted.get("condition") or None
+        return lambda: self.debugger.break_at(where, condition=condition)
+
+    def _replace(self, key: str, wanted: Iterable[Callable[[], Stopper]]) -> Answered:
         """Sets breakpoints in place of those that were set in the same way before."""
-        debugger, out = self.debugger, []
+        out: list[Body] = []
         self._forget(key)
-        for where, condition in wanted:
+        for make in wanted:
             try:
-                made = debugger.break_at(where, condition=condition or None)
+                made = make()
             except EmulatorError as error:
                 out.append({"verified": False, "message": str(error)})
                 continue
             self._set[key].append(made.number)
-            body: Body = {"verified": True, "id": made.number}
-            line = debugger.locations.line(min(made.pcs))
-            number = made.text.rpartition(":")[2]
-            out.append(body | {"line": int(number) if number.isdigit() else line.number})
-        return out
+            out.append({"verified": True, "id": made.number})
+            if isinstance(made, Breakpoint):
+                number = made.text.rpartition(":")[2]
+                line = self.debugger.locations.line(min(made.pcs)).number
+                out[-1]["line"] = int(number) if number.isdigit() else line
+        return {"breakpoints": out}, None
 
     def _forget(self, key: str) -> None:
         for number in self._set.get(key, ()):
@@ -257,22 +267,18 @@ class Adapter:
         return {"dataId": name, "description": name, "accessTypes": list(_WATCHES)}, None
 
     def set_data(self, given: Body) -> Answered:
-        self._forget("data")
-        out = []
-        for wanted in given["breakpoints"]:
-            try:
-                watch = getattr(self.debugger, _WATCHES[wanted.get("accessType", "write")])
-                made = watch(str(wanted["dataId"]))
-            except EmulatorError as error:
-                out.append({"verified": False, "message": str(error)})
-                continue
-            self._set["data"].append(made.number)
-            out.append({"verified": True, "id": made.number})
-        return {"breakpoints": out}, None
+        return self._replace(
+            "data",
+            [
+                partial(
+                    getattr(self.debugger, _WATCHES[x.get("accessType", "write")]), str(x["dataId"])
+                )
+                for x in given["breakpoints"]
+            ],
+        )
 
     def _file(self, path: str) -> str:
-        assert self._command is not None
-        own = self._command.file
+        own = self.session.command.file
         same = Path(path).name == Path(own).name and not own.endswith((".cu", ".cuh"))
         return PTX if same or path == PTX else Path(path).name
 
@@ -314,9 +320,8 @@ class Adapter:
             self._event("output", {"category": "stdout", "output": text})
         self._printed = len(printed)
         if debugger.report is not None:
-            assert self._command is not None
-            outputs = [x for x in self._command.values if x.output]
-            self._command.write(debugger.report, outputs)
+            command = self.session.command
+            command.write(debugger.report, [x for x in command.values if x.output])
             self._event("output", {"category": "console", "output": f"{stop.reason}\n"})
             self._event("exited", {"exitCode": 0})
             self._event("terminated")
@@ -372,8 +377,7 @@ class Adapter:
         return {"stackFrames": frames, "totalFrames": len(frames)}, None
 
     def _source_of(self, line: Line) -> Body:
-        assert self._command is not None
-        own = self._command.file
+        own = self.session.command.file
         path = self.debugger.locations.path(line.file)
         if line.file == PTX and own.endswith(".ptx"):
             path = Path(own)
@@ -426,20 +430,19 @@ class Adapter:
     def evaluate(self, given: Body) -> Answered:
         text = str(given["expression"])
         if given.get("context") == "repl":
-            assert self._terminal is not None
-            start, before = len(self._terminal.said), self.debugger.stop
-            self._terminal.onecmd(text)
-            body = {"result": "\n".join(self._terminal.said[start:]), "variablesReference": 0}
+            terminal, before = self.session.terminal, self.debugger.stop
+            start = len(terminal.said)
+            terminal.onecmd(text)
+            body = {"result": "\n".join(terminal.said[start:]), "variablesReference": 0}
             moved = self.debugger.stop is not before
             return body, (lambda: self._stopped(self.debugger.stop, "step")) if moved else None
         value = self.debugger.value(text)
         return {"result": number_text(value, "f32"), "variablesReference": 0}, None
 
     def completions(self, given: Body) -> Answered:
-        assert self._terminal is not None
         text = str(given["text"])[: int(given.get("column", 1)) - 1]
         word = re.split(r"\s", text)[-1]
-        names = self._terminal.completions_of(text)
+        names = self.session.terminal.completions_of(text)
         targets = [
             {"label": x, "start": len(text) - len(word), "length": len(word)} for x in names[:200]
         ]
@@ -484,7 +487,7 @@ _HANDLERS: dict[str, Handler] = {
 }
 
 
-def _sizes(given: Any) -> str:
+def _sizes(given: object) -> str:
     """8, "8,8" or [8, 8], as the command line has it."""
     return ",".join(map(str, given)) if isinstance(given, list) else str(given)
 

@@ -16,7 +16,7 @@ from emulator.machine.debugger.shown import Shown, number_text
 from emulator.machine.debugger.stops import Breakpoint, Stopper
 from emulator.report import Report
 
-#: short names that are no beginning of one command alone, as gdb has them
+#: gdb's short names that are not the beginning of exactly one command
 _SHORT = {
     "b": "break", "c": "continue", "s": "step", "si": "stepi", "n": "next", "ni": "nexti",
     "p": "print", "bt": "backtrace", "where": "backtrace", "i": "info", "l": "list", "r": "run",
@@ -28,12 +28,10 @@ _SHORT = {
 #: focus without its name: thread 37, lane 5
 _PARTS = ("block", "warp", "lane", "thread")
 _PART = re.compile(rf"({'|'.join(_PARTS)})\s+(\([^)]*\)|\d+)")
-#: what info calls otherwise than gdb, or by a letter that several names begin with
+#: other names for what info shows: gdb's, and letters that several names begin with
 _INFO_SHORT = {"b": "breakpoints", "r": "registers", "threads": "lanes"}
 #: characters of the longest use of a command that the list of commands shows
 _USAGE = 34
-_INFO = ("args", "barriers", "blocks", "breakpoints", "convergence", "lanes", "locals", "mbarriers",
-         "pending", "printed", "registers", "warps")  # fmt: skip
 #: x's letters of size -> bits, and of format -> the first letter of a type
 _SIZES = {"b": 8, "h": 16, "w": 32, "g": 64}
 _AROUND = 5
@@ -99,8 +97,7 @@ class Terminal(cmd.Cmd):
         word, rest = match[1], line[match.end() :]
         if word in _PARTS:
             return f"focus {line.strip()}"
-        names = [x[3:].replace("_", "-") for x in self.get_names() if x.startswith("do_")]
-        known = sorted({*names, *_SHORT} - {"EOF", "EMPTY"})
+        known = sorted({*self.completenames(""), *_SHORT})
         if word == "EOF":
             return line
         found = [x for x in known if x.startswith(word)]
@@ -110,7 +107,7 @@ class Terminal(cmd.Cmd):
             raise OperandError(f"no command {quoted(word)}{either or hint(word, known)}")
         return _long(chosen).replace("-", "_") + (f" {rest}" if rest else "")
 
-    def completenames(self, text: str, *ignored: Any) -> list[str]:
+    def completenames(self, text: str, *ignored: object) -> list[str]:
         names = {x[3:].replace("_", "-") for x in self.get_names() if x.startswith("do_")}
         return sorted(x for x in names - {"EOF"} if x.startswith(text))
 
@@ -326,46 +323,15 @@ class Terminal(cmd.Cmd):
         found = [x for x in _INFO if x.startswith(name)] if name else []
         if len(found) != 1 and name not in _INFO_SHORT:
             raise OperandError(f"info takes {listing(_INFO)}; got {quoted(words)}")
-        chosen = _INFO_SHORT.get(name) or found[0]
-        self.say(getattr(self, f"_info_{chosen}")(rest))
+        self.say(_INFO[_INFO_SHORT.get(name) or found[0]](self, rest))
 
-    def _info_registers(self, rest: list[str]) -> Shown:
-        every = rest == ["all"]
-        return self.debugger.registers(*(() if every else rest), every=every)
-
-    def _info_locals(self, rest: list[str]) -> Shown:
-        return self.debugger.look.variables()
-
-    def _info_lanes(self, rest: list[str]) -> Shown:
-        return self.debugger.look.lanes(rest)
-
-    def _info_convergence(self, rest: list[str]) -> Shown:
-        return self.debugger.look.groups()
-
-    def _info_warps(self, rest: list[str]) -> Shown:
-        return self.debugger.look.warps()
-
-    def _info_blocks(self, rest: list[str]) -> Shown:
+    def _blocks(self) -> Shown:
         rows = [
             (str(block.index), f"{len(block.warps)} warps") for block in self.debugger.look.blocks
         ]
         return Shown("" if rows else "no block is running", (), rows)
 
-    def _info_mbarriers(self, rest: list[str]) -> Shown:
-        return self.debugger.look.mbarriers()
-
-    _info_barriers = _info_mbarriers
-
-    def _info_pending(self, rest: list[str]) -> Shown:
-        return self.debugger.look.pending()
-
-    def _info_printed(self, rest: list[str]) -> str:
-        return "".join(self.debugger.printed) or "nothing was printed"
-
-    def _info_args(self, rest: list[str]) -> Shown:
-        return self.debugger.look.arguments()
-
-    def _info_breakpoints(self, rest: list[str]) -> Shown:
+    def _breakpoints(self) -> Shown:
         rows = [
             (
                 str(x.number),
@@ -514,12 +480,12 @@ class Terminal(cmd.Cmd):
         found: list[str] = complete(line.split(" ")[-1]) if complete else []
         return found
 
-    def _places(self, text: str, *ignored: Any) -> list[str]:
+    def _places(self, text: str, *ignored: object) -> list[str]:
         return [x for x in self.debugger.locations.names() if x.startswith(text)]
 
     complete_break = complete_tbreak = complete_until = complete_list = _places
 
-    def _names(self, text: str, *ignored: Any) -> list[str]:
+    def _names(self, text: str, *ignored: object) -> list[str]:
         return [x for x in self._known() if x.startswith(text)]
 
     complete_print = complete_display = complete_lanes = complete_x = _names
@@ -534,8 +500,27 @@ class Terminal(cmd.Cmd):
         yield from look.locations.variables(look.pc(look.thread))
         yield from (x.name for x in look.launch.arena)
 
-    def complete_info(self, text: str, *ignored: Any) -> list[str]:
+    def complete_info(self, text: str, *ignored: object) -> list[str]:
         return [x for x in (*_INFO, *self._known()) if x.startswith(text)]
+
+
+#: what info shows -> the answer, given the words behind
+_INFO: dict[str, Callable[[Terminal, list[str]], object]] = {
+    "args": lambda self, rest: self.debugger.look.arguments(),
+    "barriers": lambda self, rest: self.debugger.look.mbarriers(),
+    "blocks": lambda self, rest: self._blocks(),
+    "breakpoints": lambda self, rest: self._breakpoints(),
+    "convergence": lambda self, rest: self.debugger.look.groups(),
+    "lanes": lambda self, rest: self.debugger.look.lanes(rest),
+    "locals": lambda self, rest: self.debugger.look.variables(),
+    "mbarriers": lambda self, rest: self.debugger.look.mbarriers(),
+    "pending": lambda self, rest: self.debugger.look.pending(),
+    "printed": lambda self, rest: "".join(self.debugger.printed) or "nothing was printed",
+    "registers": lambda self, rest: (
+        self.debugger.registers(every=True) if rest == ["all"] else self.debugger.registers(*rest)
+    ),
+    "warps": lambda self, rest: self.debugger.look.warps(),
+}
 
 
 def _long(name: str) -> str:

@@ -13,15 +13,9 @@ from emulator.layout.descriptor import Descriptor
 from emulator.layout.tile import PATTERN_LINE, WINDOW
 from emulator.tools.descriptors.description import as_hex, describe_descriptor, span, unused_bits
 from emulator.tools.descriptors.difference import diff_descriptors
-from emulator.tools.descriptors.tiles import (
-    ReadTile,
-    StoredTile,
-    needed_descriptor,
-    read_tile,
-    swizzle_width,
-    whole_number,
-)
+from emulator.tools.descriptors.tiles import ReadTile, StoredTile, needed_descriptor, read_tile
 from emulator.tools.report import Answer, render
+from emulator.tools.words import swizzle_width, whole_number
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser
@@ -44,7 +38,7 @@ def descriptor_arguments(parser: ArgumentParser) -> None:
         help="instruction descriptor of a tcgen05.mma: its operands are checked with it",
     )
     add("--target", help="of a tcgen05.mma: sm_107a reads a bit more of addresses")
-    add("--operand", default="b", help="a or b (default b)")
+    add("--operand", help="a or b (default b)")
     add("--major", help="k (default), or mn where imm-trans is 1")
     add("--shared-size", metavar="BYTES", help="of the shared memory (default 2**18)")
     add(
@@ -66,7 +60,7 @@ def descriptor_arguments(parser: ArgumentParser) -> None:
 
 
 def descriptor_command(
-    given: Sequence[str],
+    given: Sequence[str] = (),
     operand: str = "b",
     major: str | None = None,
     shared_size: str | None = None,

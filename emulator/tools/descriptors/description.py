@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -40,16 +40,12 @@ class FieldValue(NamedTuple):
 
 
 @dataclass(frozen=True, repr=False)
-class Description(Report):
-    """Result of `describe_descriptor`; the last two are empty without an instruction."""
+class DescribedWord(Report):
+    """A word: its fields, and what is wrong with it."""
 
     word: int
-    descriptor: Descriptor
     fields: tuple[FieldValue, ...]
     findings: tuple[Finding, ...]
-    tile: ReadTile | None = None
-    #: row by row
-    core_matrices: tuple[CoreMatrix, ...] = ()
 
     @property
     def is_legal(self) -> bool:
@@ -57,12 +53,54 @@ class Description(Report):
         return all(finding.level != "error" for finding in self.findings)
 
     @property
-    def title(self) -> str:
-        return f"matrix descriptor {as_hex(self.word)}"
-
-    @property
     def code(self) -> int:  # type: ignore[override]
         return int(not self.is_legal)
+
+    @property
+    def hex(self) -> str:
+        return as_hex(self.word)
+
+    @property
+    def data(self) -> dict[str, object]:
+        return {
+            "word": self.hex,
+            "fields": [field._asdict() for field in self.fields],
+            "findings": [finding._asdict() for finding in self.findings],
+            "legal": self.is_legal,
+        }
+
+    def details(self) -> Iterator[str]:
+        """A table of the fields, then the findings."""
+        rows = [
+            [
+                f"{x.high}:{x.low}" if x.high > x.low else str(x.low),
+                x.name,
+                f"{x.raw:#x}",
+                x.meaning,
+            ]
+            for x in self.fields
+            if x.name != "unused" or x.raw
+        ]
+        yield ""
+        yield from render(["bits", "field", "raw", "meaning"], rows)
+        yield ""
+        for finding in self.findings:
+            yield f"{finding.level}: {finding.message}"
+            yield f"  legal: {finding.legal}"
+
+
+@dataclass(frozen=True, repr=False)
+class Description(DescribedWord):
+    """Result of `describe_descriptor`; the last two are empty without an instruction."""
+
+    descriptor: Descriptor
+    tile: ReadTile | None = None
+    #: row by row
+    core_matrices: tuple[CoreMatrix, ...] = ()
+
+    @property
+    def title(self) -> str:
+        return f"matrix descriptor {self.hex}"
 
     def lines(self) -> Iterator[str]:
         yield from self.head()
@@ -70,20 +108,10 @@ class Description(Report):
 
     def head(self, alone: bool = True) -> Iterator[str]:
         """The fields, and what is wrong; not `alone`: more is said of it elsewhere."""
-        yield as_hex(self.word)
+        yield self.hex
         if self.tile:
             yield f"{self.tile.ins}, {self.tile}"
-        yield ""
-        rows = [
-            [f"{field.high}:{field.low}", field.name, f"{field.raw:#x}", field.meaning]
-            for field in self.fields
-            if field.name != "unused" or field.raw
-        ]
-        yield from render(["bits", "field", "raw", "meaning"], rows)
-        yield ""
-        for finding in self.findings:
-            yield f"{finding.level}: {finding.message}"
-            yield f"  legal: {finding.legal}"
+        yield from self.details()
         if alone and not self.findings:
             known = "no fault can be seen without an instruction: give an opcode, --operand and "
             yield "nothing is wrong with it" if self.tile else f"{known}--major"
@@ -100,17 +128,11 @@ class Description(Report):
         yield from _blocks(self, firsts, high, wide)
 
     @property
-    def data(self) -> dict[str, Any]:
-        data: dict[str, Any] = {
-            "word": as_hex(self.word),
-            "fields": [field._asdict() for field in self.fields],
-            "findings": [finding._asdict() for finding in self.findings],
-            "legal": self.is_legal,
-        }
+    def data(self) -> dict[str, object]:
         if (tile := self.tile) is None:
-            return data
+            return super().data
         wide, per_k = _firsts(self).shape[1], tile.per_k
-        return data | {
+        return super().data | {
             "opcode": str(tile.ins),
             "operand": tile.operand,
             "major": tile.shape.major,
@@ -157,9 +179,9 @@ def describe_descriptor(
     found = descriptor.findings(tile.shape if tile else None, shared_size)
     return Description(
         int(word),
-        descriptor,
         tuple(_fields(int(word), descriptor, tile)),
         tuple(sorted((*_unused_bits(int(word)), *found), key=lambda x: x.level)),
+        descriptor,
         tile,
         tuple(descriptor.core_matrices(tile.shape)) if tile else (),
     )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, replace
-from typing import Any
 
 import numpy as np
 
@@ -94,7 +93,7 @@ class Difference(Report):
                 yield f"{names}: no usual mistake makes this value"
 
     @property
-    def data(self) -> dict[str, Any]:
+    def data(self) -> dict[str, object]:
         return {
             "stored": asdict(self.stored),
             "needed": as_hex(int(self.needed.descriptor.encode())),

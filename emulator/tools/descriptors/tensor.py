@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from emulator.errors import OperandError, listing, quoted, shown, whole
+from emulator.errors import OperandError, listing, quoted
 from emulator.isa.tensor_matrix import TensorMatrixInstruction, settle
 from emulator.layout import instruction_descriptor, shared_descriptor
 from emulator.layout.descriptor import Finding, both_bases
@@ -15,65 +15,41 @@ from emulator.layout.instruction_descriptor import InstructionDescriptor
 from emulator.layout.shared_descriptor import SharedMemoryDescriptor, SwizzleMode, operand_tile
 from emulator.layout.tensor_memory import shown_places
 from emulator.layout.tile import WINDOW, TileShape
-from emulator.report import Report
-from emulator.tools.report import Answer, render
+from emulator.tools.descriptors.description import DescribedWord, FieldValue
+from emulator.tools.report import Answer
+from emulator.tools.words import swizzle_width, whole_number
 
 
 @dataclass(frozen=True, repr=False)
-class TensorDescription(Report):
-    """A descriptor of tcgen05: its fields, what is wrong with it, and what it means."""
+class TensorDescription(DescribedWord):
+    """A descriptor of tcgen05, with what it means for the opcode, line by line."""
 
-    word: int
     bits: int
-    #: (highest bit, lowest bit, name, raw value, meaning), upwards
-    fields: tuple[tuple[int, int, str, int, str], ...]
-    findings: tuple[Finding, ...]
-    #: what it means for the opcode, line by line
-    meaning: tuple[str, ...] = ()
+    meaning: tuple[str, ...]
 
     @property
-    def is_legal(self) -> bool:
-        """Whether no finding is an error."""
-        return all(finding.level != "error" for finding in self.findings)
+    def hex(self) -> str:
+        return f"{self.word:#0{2 + self.bits // 4}x}"
 
     @property
     def title(self) -> str:
-        what = "instruction" if self.bits == 32 else "shared-memory"
-        return f"{what} descriptor {self._hex()}"
-
-    @property
-    def code(self) -> int:  # type: ignore[override]
-        return int(not self.is_legal)
-
-    def _hex(self) -> str:
-        return f"{self.word:#0{2 + self.bits // 4}x}"
+        return f"{'instruction' if self.bits == 32 else 'shared-memory'} descriptor {self.hex}"
 
     def lines(self) -> Iterator[str]:
         yield f"{self.title} of tcgen05"
         yield from self.meaning
-        yield ""
-        rows = [
-            [f"{high}:{low}" if high > low else str(low), name, f"{raw:#x}", meaning]
-            for high, low, name, raw, meaning in self.fields
-        ]
-        yield from render(["bits", "field", "raw", "meaning"], rows)
-        yield ""
-        for finding in self.findings:
-            yield f"{finding.level}: {finding.message}"
-            yield f"  legal: {finding.legal}"
+        yield from self.details()
         if not self.findings:
             yield "nothing is wrong with it"
 
     @property
-    def data(self) -> dict[str, Any]:
-        names = ("high", "low", "name", "raw", "meaning")
-        return {
-            "word": self._hex(),
-            "fields": [dict(zip(names, field, strict=True)) for field in self.fields],
-            "findings": [finding._asdict() for finding in self.findings],
-            "legal": self.is_legal,
-            "meaning": list(self.meaning),
-        }
+    def data(self) -> dict[str, object]:
+        return super().data | {"meaning": list(self.meaning)}
+
+
+def _field(name: str, low: int, width: int, word: int, meaning: str) -> FieldValue:
+    raw = word >> low & (1 << width) - 1
+    return FieldValue(name, low + width - 1, low, raw, raw, meaning)
 
 
 # --- of the instruction ---------------------------------------------------------------------------
@@ -99,16 +75,10 @@ def describe_instruction(descriptor: InstructionDescriptor | int, opcode: str) -
         places = "of each CTA of the pair" if group == 2 else "of tensor memory"
         meaning.append(f"D takes {shown_places(layout.d)} {places} (layout {layout.rows.letter})")
     fields = [
-        (
-            field.low + field.width - 1,
-            field.low,
-            name,
-            field.get(word),
-            _instruction_meaning(descriptor, name),
-        )
-        for name, field in sorted(instruction_descriptor.FIELDS[kind].items(), key=lambda x: x[1])
+        _field(name, x.low, x.width, word, _instruction_meaning(descriptor, name))
+        for name, x in sorted(instruction_descriptor.FIELDS[kind].items(), key=lambda x: x[1])
     ]
-    return TensorDescription(word, 32, tuple(fields), findings, tuple(meaning))
+    return TensorDescription(word, tuple(fields), findings, 32, tuple(meaning))
 
 
 def _instruction_meaning(descriptor: InstructionDescriptor, name: str) -> str:
@@ -157,17 +127,11 @@ def describe_shared(
         findings = (*findings, *_exchanged(descriptor, tile, findings))
     places = shared_descriptor.fields_of(target)
     fields = [
-        (
-            low + width - 1,
-            low,
-            name,
-            word >> low & (1 << width) - 1,
-            _shared_meaning(descriptor, name),
-        )
-        for name, (low, width) in sorted(places.items(), key=lambda x: x[1])
+        _field(name, *place, word, _shared_meaning(descriptor, name))
+        for name, place in sorted(places.items(), key=lambda x: x[1])
     ]
     findings = (*findings, *_longer_addresses(word, places))
-    return TensorDescription(word, 64, tuple(fields), findings, tuple(meaning))
+    return TensorDescription(word, tuple(fields), findings, 64, tuple(meaning))
 
 
 def _longer_addresses(word: int, places: Mapping[str, tuple[int, int]]) -> Iterator[Finding]:
@@ -273,13 +237,12 @@ def _built(
         raise OperandError("the tile of an operand follows from the instruction: give --idesc, too")
     if wrong := [key for key in build if key not in _OF_TILES]:
         raise OperandError(f"{listing(wrong)}: a tile of tcgen05 is built of {listing(_OF_TILES)}")
-    swizzle = build.get("swizzle", "128B").upper().removesuffix("B")
     placed = SharedMemoryDescriptor.for_operand(
         ins.descriptor,
         operand,
         cta_group=ins.cta_group,
-        swizzle_bytes=0 if swizzle == "NONE" else _number("swizzle", swizzle),
-        start_address=_number("start", build.get("start", "0")),
+        swizzle_bytes=swizzle_width(build.get("swizzle", "128B")),
+        start_address=whole_number("start", build.get("start", "0")),
         order=build.get("order", "rows"),
     )
     made = describe_shared(int(placed.descriptor.encode()), ins, operand, memory, target)
@@ -297,12 +260,5 @@ def _from_fields(opcode: str, build: Mapping[str, str]) -> InstructionDescriptor
                 f"an instruction descriptor has no field {quoted(name, 80)}; it has "
                 f"{listing(legal, 20)}"
             )
-        values[name] = text if name in ("a", "b", "d", "scale") else _number(name, text)
+        values[name] = text if name in ("a", "b", "d", "scale") else whole_number(name, text)
     return InstructionDescriptor(kind.removeprefix("kind::"), **values)
-
-
-def _number(name: str, text: str) -> int:
-    try:
-        return whole(name, int(text, 0))
-    except ValueError:
-        raise OperandError(f"{name} is a number; got {shown(text)}") from None

@@ -6,13 +6,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from dtypes import FORMATS, Array, Format, array_type
 from emulator.arrays import as_array
-from emulator.errors import OperandError, listing, one_of, quoted, shown, whole
+from emulator.errors import OperandError, one_of, shown, whole
 from emulator.isa.instruction import Instruction, as_instruction
 from emulator.isa.matrix import MatrixInstruction
 from emulator.layout.addressing import SWIZZLES, encode_descriptor
@@ -20,30 +20,6 @@ from emulator.layout.descriptor import Descriptor, Placed
 from emulator.layout.tile import IN_MEMORY, LINE_BYTES, LINES, PATTERN_LINE, WINDOW, TileShape
 from emulator.memory.descriptors import store_tile
 from emulator.tools.operands import as_codes
-
-# --- as people write them in a shell --------------------------------------------------------------
-
-
-def whole_number(what: str, text: str) -> int:
-    """The number in decimal, 0x or 0b; raises OperandError for any other text."""
-    try:
-        return int(text, 0)
-    except ValueError:
-        raise OperandError(f"{what} is a whole number; got {quoted(text, 80)}") from None
-
-
-def swizzle_width(text: str, what: str = "swizzle") -> int:
-    """Bytes of ``none``, ``128B`` or ``128``; raises OperandError for what is no swizzle."""
-    plain = text.lower().removesuffix("b")
-    width = 0 if plain in ("none", "0") else whole_number(f"{what} (none, 32B, 64B, 128B)", plain)
-    if width not in SWIZZLES:
-        names = {x: f"{x}B" if x else "none" for x in sorted(SWIZZLES)}
-        raise OperandError(
-            f"{what} is {listing(names.values())}, in bytes whatever its code; got "
-            f"{quoted(text, 80)}; nearest is {names[min(names, key=lambda x: abs(x - width))]}"
-        )
-    return width
-
 
 # --- what is read ---------------------------------------------------------------------------------
 
@@ -156,7 +132,7 @@ class StoredTile:
         )
 
     def store(
-        self, matrix: Any, fmt: Format | str | None = None, shared: Array | None = None
+        self, matrix: object, fmt: Format | str | None = None, shared: Array | None = None
     ) -> Array:
         """Writes the tile into shared memory as a tensor copy (TMA) of it does, and returns that.
 

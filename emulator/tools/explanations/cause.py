@@ -104,7 +104,7 @@ def _stages(dot: Dot) -> list[Stage]:
 
 
 def parting(p: Dot, q: Dot) -> list[str]:
-    """Up to where two dot products agree, and the first stage at which they do not."""
+    """How far two dot products agree, and the first stage at which they differ."""
     for mine, other in zip(_stages(p), _stages(q), strict=False):
         if mine.k != other.k or type(mine.record) is not type(other.record):
             return [
@@ -255,7 +255,7 @@ def _order(x: FusedDotAdd, k: int) -> str:
     return f"k in {len(blocks)} passes, {'; '.join(runs(block) for block in blocks[:2])}{more}"
 
 
-#: name of the difference, the fields of the fused sum that make it, what to say of them
+#: name of the difference, fields of the fused sum that make it, their description
 _FIELDS: tuple[tuple[str, tuple[str, ...], Callable[[FusedDotAdd, int], str]], ...] = (
     ("rounding of the result", ("rounding", "precision"), _output),
     ("alignment bits", ("fraction_bits",), _alignment),

@@ -12,7 +12,8 @@ from emulator.tools.explanations.explanation import explain, explain_registers
 from emulator.tools.explanations.inputs import operands, registers_from_file
 from emulator.tools.files import check_outputs, write_text
 from emulator.tools.operands import as_multiplication
-from emulator.tools.report import IDESC, Answer, instruction_word
+from emulator.tools.report import Answer
+from emulator.tools.words import IDESC, instruction_word, separated
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser
@@ -53,8 +54,8 @@ def explain_arguments(parser: ArgumentParser) -> None:
     add("opcode")
     add("--target", required=True, help="sm_90a, H100, ...")
     add("--idesc", metavar="WORD", help=IDESC)
-    add("--row", type=int, default=0, help="of D (default 0)")
-    add("--col", type=int, default=0, help="of D (default 0)")
+    add("--row", type=int, help="of D (default 0)")
+    add("--col", type=int, help="of D (default 0)")
     _common_arguments(parser)
     add(
         "--registers",
@@ -62,8 +63,8 @@ def explain_arguments(parser: ArgumentParser) -> None:
         help="lane registers by the names that `execute` gives "
         "its operands and options: a, b, c, e, selector, descriptor_b, shared, ...",
     )
-    add("--computation", type=int, default=0, help="of m8n8k4.f16, 0 to 3")
-    add("--batch", default="", metavar="INDEX", help="which of a batch: 0 or 0,2")
+    add("--computation", type=int, help="of m8n8k4.f16, 0 to 3")
+    add("--batch", metavar="INDEX", help="which of a batch: 0 or 0,2")
 
 
 def explain_command(
@@ -97,7 +98,7 @@ def explain_command(
         if wrong := sorted(asked.keys() & options):
             raise OperandError(f"arrays cannot be {', '.join(wrong)}: options of the shell say it")
         return _written(explain_registers(ins, *words, **asked, **options), html, output)
-    matrices: dict[str, Any] = dict(operands(ins, **given, place=(row, col)))
+    matrices: dict[str, Any] = dict(operands(ins, (row, col), **given))
     a, b, c = (matrices.pop(name, None) for name in "ABC")
     return _written(explain(ins, a, b, c, codes=True, **asked, **matrices), html, output)
 
@@ -108,7 +109,7 @@ def compare_arguments(parser: ArgumentParser) -> None:
     add("--idesc", metavar="WORD", help=IDESC)
     add("--targets", metavar="NAMES", help="sm_80,sm_90a,B200 (default: all)")
     _common_arguments(parser)
-    add("--limit", type=int, default=12, help="elements shown (default 12)")
+    add("--limit", type=int, help="elements shown (default 12)")
     add("--same", action="store_true", help="exit with 1 where any bit differs")
 
 
@@ -133,8 +134,8 @@ def compare_command(
         as_multiplication(opcode, word if is_tensor_product(opcode) else None) for opcode in opcodes
     ]
     longest = max(instructions, key=lambda ins: ins.k)
-    matrices: dict[str, Any] = dict(operands(longest, **given, place=(0, 0)))
+    matrices: dict[str, Any] = dict(operands(longest, (0, 0), **given))
     a, b, c = (matrices.pop(name, None) for name in "ABC")
-    names = None if targets is None else [x for x in targets.split(",") if x.strip()]
+    names = None if targets is None else separated(targets)
     report = compare(instructions, a, b, c, codes=True, targets=names, limit=limit, **matrices)
     return _written(report, html, output, int(same and report.differs))

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from itertools import combinations
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from dtypes import FORMATS, Array, Format, codes_from_array
-from emulator.arrays import accepts_tensors, as_array
+from emulator.arrays import accepts_tensors, as_array, several
 from emulator.errors import OperandError, UnsupportedError, listing, whole
 from emulator.isa.instruction import Instruction
 from emulator.isa.kinds import is_tensor_product
@@ -20,7 +21,7 @@ from emulator.layout.instruction_descriptor import InstructionDescriptor
 from emulator.matrices.gemm import gemm
 from emulator.targets import Target, find_target
 from emulator.tools.explanations.cause import Aspect, Dot, find_cause, parting
-from emulator.tools.explanations.feeds import Asked, computed, from_matrices
+from emulator.tools.explanations.feeds import Asked, Given, computed, from_matrices
 from emulator.tools.explanations.heat import bit_heights, heat_map
 from emulator.tools.explanations.numbers import ShownCode, plural, ulp
 from emulator.tools.operands import Multiplication, as_multiplication
@@ -73,9 +74,9 @@ class _Result(NamedTuple):
 class _Operands(NamedTuple):
     """A, B, C as they were given, and scale_a, scale_b, nibbles."""
 
-    matrices: tuple[Any, Any, Any]
+    matrices: Given
     codes: bool
-    more: dict[str, Any]
+    more: dict[str, object]
 
 
 class _Pair(NamedTuple):
@@ -95,16 +96,16 @@ class _Pair(NamedTuple):
 @accepts_tensors()
 def compare(
     instructions: Instruction | str | Sequence[Instruction | str],
-    a: Any,
-    b: Any,
-    c: Any = None,
+    a: object,
+    b: object,
+    c: object = None,
     *,
     targets: Targets = None,
     idesc: InstructionDescriptor | int | None = None,
     codes: bool = False,
-    scale_a: Any = None,
-    scale_b: Any = None,
-    nibbles: Any = None,
+    scale_a: object = None,
+    scale_b: object = None,
+    nibbles: object = None,
     limit: int = 12,
 ) -> Comparison:
     """Computes D = A·B + C by every instruction on every target, and says where and why they part.
@@ -148,22 +149,13 @@ def compare(
 # --- what runs ------------------------------------------------------------------------------------
 
 
-def _several(given: Any) -> list[Any]:
-    """Returns an argument as a list; a single value becomes a list of one."""
-    try:
-        return [given] if isinstance(given, str) else list(given)
-    except TypeError:
-        return [given]
-
-
-def _text(given: Any) -> str:
-    return str(given) if isinstance(given, (str, Instruction)) else ""
-
-
-def _instructions(given: Any, idesc: InstructionDescriptor | int | None) -> list[Multiplication]:
+def _instructions(
+    given: Instruction | str | Iterable[Instruction | str],
+    idesc: InstructionDescriptor | int | None,
+) -> list[Multiplication]:
     chosen = [
-        as_multiplication(ins, idesc if is_tensor_product(_text(ins)) else None)
-        for ins in _several(given)
+        as_multiplication(ins, idesc if is_tensor_product(str(ins)) else None)
+        for ins in several(given)
     ]
     if not chosen:
         raise OperandError("compare takes an instruction or several; got none")
@@ -183,7 +175,7 @@ def _runs(
     """Splits targets into runs and unavailable ones, with notes on several names of one target."""
     names: dict[Target | Recipe, list[str]] = {}
     every = [name for ins in chosen for name in ins.targets]
-    for x in every if targets is None else _several(targets):
+    for x in every if targets is None else several(targets):
         if isinstance(x, Recipe):
             names.setdefault(x, []).append(x.name)
         else:
@@ -208,7 +200,7 @@ def _runs(
 
 def _results(places: Sequence[_Run], given: _Operands) -> list[_Result]:
     """Runs with the same bits together; targets with the same recipe are computed once."""
-    known: dict[Any, Array] = {}
+    known: dict[tuple[object, ...], Array] = {}
     results: list[_Result] = []
     for run in places:
         key = (run.ins, run.ins.arithmetic(run.target))
@@ -271,7 +263,7 @@ def _dot(result: _Result, given: _Operands, row: int, col: int) -> Dot:
         position = "stored k" if feed.metadata else "k"
         return Dot(result.name, arithmetic, a, b, feed.c.code.code, len(a), u, v, position)
 
-    def line(matrix: Any, fmt: Format, place: Any) -> tuple[int, ...]:
+    def line(matrix: object, fmt: Format, place: Any) -> tuple[int, ...]:
         array = np.asarray(matrix)
         array = array if given.codes else codes_from_array(fmt, array)
         return tuple(int(x) for x in array[place])
@@ -289,7 +281,7 @@ def _dot(result: _Result, given: _Operands, row: int, col: int) -> Dot:
     return Dot(result.name, arithmetic, a, b, c, ins.k)
 
 
-def _largest_ulps(pair: _Pair, fmt: Format) -> Any:
+def _largest_ulps(pair: _Pair, fmt: Format) -> Fraction | None:
     """The largest distance of two finite elements, in units in the last place."""
     found = []
     for place in pair.where:
@@ -375,7 +367,7 @@ def _data(
     pairs: Sequence[_Pair],
     differing: Array,
     fmt: Format,
-) -> dict[str, Any]:
+) -> dict[str, object]:
     def runs_data(several: Sequence[_Run]) -> list[dict[str, str]]:
         return [{"opcode": str(ins), "target": target.name} for ins, target in several]
 

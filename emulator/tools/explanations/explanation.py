@@ -35,18 +35,18 @@ class Explanation(Document):
 @accepts_tensors()
 def explain(
     ins: Instruction | str,
-    a: Any,
-    b: Any,
-    c: Any = None,
+    a: object,
+    b: object,
+    c: object = None,
     *,
     row: int,
     col: int,
     target: str | Target | Recipe,
     idesc: InstructionDescriptor | int | None = None,
     codes: bool = False,
-    scale_a: Any = None,
-    scale_b: Any = None,
-    nibbles: Any = None,
+    scale_a: object = None,
+    scale_b: object = None,
+    nibbles: object = None,
     computation: int = 0,
     batch: int | tuple[int, ...] = (),
 ) -> Explanation:
@@ -67,7 +67,7 @@ def explain(
 @accepts_tensors(words=True)
 def explain_registers(
     ins: Instruction | str,
-    *operands: Any,
+    *operands: object,
     row: int,
     col: int,
     target: str | Target,

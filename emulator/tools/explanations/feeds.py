@@ -43,6 +43,8 @@ class Held(NamedTuple):
     data: dict[str, int | str]
 
 
+#: A, B and C as callers give them
+Given = tuple[object, object, object]
 #: (row, col) of an element to where it is held
 Where = Callable[[int, int], Held]
 
@@ -58,7 +60,7 @@ class FedElement(NamedTuple):
         return self.held.text if self.held else "-"
 
     @property
-    def data(self) -> dict[str, Any]:
+    def data(self) -> dict[str, object]:
         return self.code.data | {"place": self.held.data if self.held else None}
 
 
@@ -109,11 +111,7 @@ class _Matrices:
 
 
 def from_matrices(
-    ins: Multiplication,
-    operands: tuple[Any, Any, Any],
-    asked: Asked,
-    codes: bool = False,
-    **more: Any,
+    ins: Multiplication, operands: Given, asked: Asked, codes: bool = False, **more: object
 ) -> Feed:
     """The feed of one element of ``mma(ins, a, b, c, …)``; raises what ``mma`` raises.
 
@@ -136,17 +134,17 @@ def from_matrices(
 
 def computed(
     ins: Multiplication,
-    operands: tuple[Any, Any, Any],
+    operands: Given,
     target: str | Target | Recipe,
     codes: bool,
-    more: Mapping[str, Any],
+    more: Mapping[str, object],
 ) -> tuple[Array, dict[str, Array]]:
     """D and the operands as codes; `mma` says what is wrong with them."""
     given = {name: as_array(x, name) for name, x in more.items() if x is not None}
     arithmetic = ins.arithmetic(target)
     formats = {"a": arithmetic.a, "b": arithmetic.b, "c": arithmetic.c}
 
-    def read(name: str, values: Any) -> Array:
+    def read(name: str, values: object) -> Array:
         if values is None:
             return np.zeros((ins.m, ins.n), code_type(formats["c"].bits))
         if codes:
@@ -170,7 +168,7 @@ def computed(
 
 
 def from_registers(
-    ins: Multiplication, operands: tuple[Any, ...], asked: Asked, options: dict[str, Any]
+    ins: Multiplication, operands: tuple[object, ...], asked: Asked, options: dict[str, Any]
 ) -> Feed:
     """The feed of one element of ``execute(ins, *operands, …)``; raises what that raises."""
     _check_computation(ins, asked.computation)
@@ -182,7 +180,7 @@ def from_registers(
     codes, where, group = {}, {}, asked.computation
     for name, held in (words | {"d": d}).items():
         if not (traits(ins).wgmma and name in "abc"):
-            codes[name] = gather(ins, name, held, options)
+            codes[name] = gather(ins, name, np.asarray(held), options)
             own = group_of(ins, name, options) if name not in "abcd" else group
             where[name] = _in_registers(ins.fragment(name), own)
     if ins.fragment("a").groups > 1:
@@ -196,7 +194,7 @@ def from_registers(
 def _with_memory(
     ins: MatrixInstruction,
     given: _Matrices,
-    operands: Mapping[str, Any],
+    operands: Mapping[str, object],
     options: dict[str, Any],
     batch: int | tuple[int, ...],
 ) -> _Matrices:
@@ -313,7 +311,7 @@ def _feed(ins: Multiplication, given: _Matrices, asked: Asked) -> Feed:
         name: np.broadcast_to(x, (*shape, *x.shape[-2:]))[index] for name, x in given.codes.items()
     }
 
-    def element(name: str, fmt: Format, code: Any, i: int, j: int) -> FedElement:
+    def element(name: str, fmt: Format, code: int, i: int, j: int) -> FedElement:
         where = given.where.get(name)
         return FedElement(ShownCode(fmt, int(code)), where(i, j) if where else None)
 

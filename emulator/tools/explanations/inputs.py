@@ -37,13 +37,13 @@ def _types(ins: Multiplication) -> dict[str, Format]:
 
 def operands(
     ins: Multiplication,
-    input: str | None,
-    a: str | None,
-    b: str | None,
-    c: str | None,
-    seed: int | None,
-    inputs: str | None,
     place: tuple[int, int],
+    input: str | None = None,
+    a: str | None = None,
+    b: str | None = None,
+    c: str | None = None,
+    seed: int | None = None,
+    inputs: str | None = None,
 ) -> dict[str, Array]:
     """The matrices that a command line asks for: of a file, in text, or generated."""
     ways = {"--input": input is not None, "--a and --b": a is not None or b is not None,

@@ -108,7 +108,7 @@ class LaunchComparison(Report):
             yield f"  {found.reason}"
 
     @property
-    def data(self) -> dict[str, Any]:
+    def data(self) -> dict[str, object]:
         out: dict[str, Any] = {"kernel": self.kernel, "variants": list(self.variants)}
         if self.store is not None:
             out["store"] = {
@@ -131,7 +131,7 @@ def compare_launches(
     kernel: Kernel,
     grid: Sequence[int] | int,
     block: Sequence[int] | int,
-    args: Sequence[Any] | Mapping[str, Any] = (),
+    args: Sequence[object] | Mapping[str, object] = (),
     *,
     targets: Sequence[str] | None = None,
     contracts: Sequence[str] | None = None,
@@ -227,7 +227,7 @@ def _launches(
     return out
 
 
-def _are_two(given: Any) -> bool:
+def _are_two(given: object) -> bool:
     return (
         isinstance(given, (list, tuple))
         and len(given) == 2

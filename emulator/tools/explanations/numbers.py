@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from itertools import groupby
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from dtypes import Format, NumberClass
 from dtypes.codec import decode, decode_integer
@@ -65,7 +65,7 @@ class ShownCode(NamedTuple):
         return f"{self.both(True)} ({self.fmt.name})"
 
     @property
-    def data(self) -> dict[str, Any]:
+    def data(self) -> dict[str, object]:
         """``{"type": "f16", "code": "0x3c00", "value": 1.0}``; inf and nan are strings."""
         value = self.value
         number: object = self.text()
@@ -78,7 +78,7 @@ def power_of_two(exponent: int) -> Fraction:
     return Fraction(1 << exponent) if exponent >= 0 else Fraction(1, 1 << -exponent)
 
 
-def number_data(value: Fraction | None) -> dict[str, Any] | None:
+def number_data(value: Fraction | None) -> dict[str, object] | None:
     """``{"fraction": "3/4", "value": 0.75}``; value is None where no float is near."""
     if value is None:
         return None

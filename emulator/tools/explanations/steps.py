@@ -48,7 +48,7 @@ def step_sections(feed: Feed) -> list[Section]:
     ]
 
 
-def step_data(feed: Feed) -> list[dict[str, Any]]:
+def step_data(feed: Feed) -> list[dict[str, object]]:
     """The same for JSON."""
     return [
         {
@@ -77,7 +77,7 @@ def _blocks(records: Sequence[Record], feed: Feed) -> Iterator[Block]:
         yield from _operations(operations, feed)
 
 
-def _record_data(record: Record, number: int, feed: Feed) -> dict[str, Any]:
+def _record_data(record: Record, number: int, feed: Feed) -> dict[str, object]:
     match record:
         case Summed():
             return _pass_data(record, number, feed)
@@ -246,7 +246,7 @@ def _rounded(
     yield f"rounded {ROUNDED[rounding]} to {fmt.name}: {end}"
 
 
-def _pass_data(record: Summed, number: int, feed: Feed) -> dict[str, Any]:
+def _pass_data(record: Summed, number: int, feed: Feed) -> dict[str, object]:
     positions = _positions(record, number, feed)
     ks: list[Any] = [[feed.k[i] for i in block] for block in positions]
     out: dict[str, Any] = {

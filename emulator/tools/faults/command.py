@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from dtypes import Array
 from emulator.errors import OperandError, hint, listing, quoted
 from emulator.isa.instruction import Instruction
 from emulator.isa.kinds import is_tensor_product
@@ -12,7 +13,7 @@ from emulator.tools.faults.finder import find_faults
 from emulator.tools.faults.inputs import PASSED
 from emulator.tools.faults.report import FaultReport
 from emulator.tools.files import read_npz, unnamed
-from emulator.tools.report import IDESC, instruction_word
+from emulator.tools.words import IDESC, instruction_word
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser
@@ -43,7 +44,7 @@ def fault_arguments(parser: ArgumentParser) -> None:
     )
     add("--idesc", metavar="WORD", help=f"{IDESC}; A, B, C, D and scales are matrices then")
     add("--pairs", action="store_true", help="try two mistakes at once, too")
-    add("--limit", type=int, default=5, help="most faults to list (default 5)")
+    add("--limit", type=int, help="most faults to list (default 5)")
 
 
 def fault_command(
@@ -65,7 +66,7 @@ def fault_command(
         if of_matrices or idesc is not None
         else Instruction.parse(opcode)
     )
-    arguments: dict[str, Any] = {}
+    arguments: dict[str, Array] = {}
 
     def check_name(name: str) -> None:
         if name not in NAMES:

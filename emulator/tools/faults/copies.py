@@ -1,8 +1,8 @@
 """Mistakes with the tensor copies (TMA) that fill shared memory: coordinates, boxes, destinations.
 
 Copies are of one map where they belong to one operand; a mistake is made with all copies of a map,
-or with one of them. Whether a copy or the descriptor has the wrong swizzle, and whether it is the
-destination or the start address that is off, cannot be told: both repair the operand.
+or with one of them. A wrong swizzle may be that of the copy or of the descriptor, a wrong place
+that of the destination or of the start address: either change repairs the operand.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from emulator.tools.faults.rows import load_rows
 _OFF = (8, 16, 32, 64, 128, 256)
 
 
-def as_boxes(given: Any) -> tuple[Box, ...]:
+def as_boxes(given: object) -> tuple[Box, ...]:
     """Checks the argument ``boxes=``.
 
     Raises OperandError for what is no tiled map of an array, and for a copy that an H200 refuses.

@@ -138,31 +138,37 @@ MISTAKES: tuple[Mistake, ...] = (
 @overload
 def find_faults(
     ins: Instruction | str,
-    a: Any = ...,
-    b: Any = ...,
-    c: Any = ...,
+    a: object = ...,
+    b: object = ...,
+    c: object = ...,
     *,
     target: str | Target,
     **given: Any,
 ) -> FaultReport: ...
 @overload
 def find_faults(
-    ins: Kernel, a: Any = ..., b: Any = ..., *, expected: Any, limit: int = ..., **launch: Any
+    ins: Kernel,
+    a: object = ...,
+    b: object = ...,
+    *,
+    expected: object,
+    limit: int = ...,
+    **launch: Any,
 ) -> LaunchFaults: ...
 @accepts_tensors()
 def find_faults(
     ins: Instruction | str | Kernel,
-    a: Any = None,
-    b: Any = None,
-    c: Any = None,
+    a: object = None,
+    b: object = None,
+    c: object = None,
     *,
     target: str | Target | None = None,
     idesc: InstructionDescriptor | int | None = None,
-    d: Any = None,
-    expected: Any = None,
-    scale_a: Any = None,
-    scale_b: Any = None,
-    boxes: Any = (),
+    d: object = None,
+    expected: object = None,
+    scale_a: object = None,
+    scale_b: object = None,
+    boxes: object = (),
     pairs: bool = False,
     limit: int = 5,
     **passed: Any,
@@ -239,7 +245,7 @@ def find_faults(
     return search(given, wanted, expected is not None, MISTAKES, pairs, limit)
 
 
-def _result(given: Given, d: Any, expected: Any) -> Array:
+def _result(given: Given, d: object, expected: object) -> Array:
     """D as codes: from a matrix, or from registers."""
     name, array = ("expected", expected) if d is None else ("d", d)
     array, fragment = as_array(array, name), given.ins.fragment("d")

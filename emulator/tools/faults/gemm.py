@@ -13,8 +13,9 @@ from dtypes import FORMATS, Array, array_from_codes, array_type, decode_values
 from emulator.errors import EmulatorError
 from emulator.isa.matrix import MatrixInstruction
 from emulator.layout.descriptor import Descriptor
-from emulator.layout.tile import LINE_BYTES, TileShape
+from emulator.layout.tile import LINE_BYTES
 from emulator.machine.shared.place import Index, shown
+from emulator.targets import Target
 from emulator.tools.faults.copies import MISTAKES
 from emulator.tools.faults.kernel import RecordedKernel
 from emulator.tools.faults.meant import Meant
@@ -82,7 +83,7 @@ class Tile:
 def chains(products: Sequence[Product]) -> list[Tile]:
     """Tiles: a product whose accumulators hold an earlier result of its warp continues that one."""
     tiles: list[Tile] = []
-    ends: dict[tuple[Any, ...], list[Tile]] = {}
+    ends: dict[tuple[object, ...], list[Tile]] = {}
     for product in products:
         who = (product.block, product.warp, str(product.ins))
         earlier = ends.get((*who, product.words["c"].tobytes()))
@@ -114,7 +115,7 @@ class Gemm:
     """The matrices of a GEMM as the tiles of one instruction see them."""
 
     def __init__(
-        self, meant: Meant, ins: MatrixInstruction, target: Any, transfers: Transfers
+        self, meant: Meant, ins: MatrixInstruction, target: Target, transfers: Transfers
     ) -> None:
         self.meant, self.ins, self.target, self.transfers = meant, ins, target, transfers
         self.k = meant.a.shape[1]
@@ -282,8 +283,7 @@ class Gemm:
             return np.unique(used[:, None] + np.arange(LINE_BYTES)).clip(0, size - 1)
         if word is None:
             return np.zeros(0, np.int64)
-        height, k, place, major = tile_in_memory(self.ins, name, product.options)
-        shape = TileShape(height, k * min(8, place.width) // 8, max(1, place.width // 8), major)
+        shape = tile_in_memory(self.ins, name, product.options).shape()
         return np.unique(Descriptor.decode(int(word)).addresses(shape)).clip(0, size - 1)
 
     def search_store(
@@ -293,18 +293,12 @@ class Gemm:
         places = self._places(tile, stores)
         known = int((places >= 0).sum())
         if known >= _FEW and (text := self._strides(tile, places) or self._formula(tile, places)):
-            return Fault(
-                "store of D",
-                "d",
-                f"C: {text}",
-                "Every matrix instruction computes its "
-                "tile from the right operands; the addresses of the stores are not those of the "
-                "tile in C.",
-                known,
-                known,
-                known,
-                known,
+            every = np.ones(known, bool)
+            why = (
+                "Every matrix instruction computes its tile from the right operands; the addresses "
+                "of the stores are not those of the tile in C."
             )
+            return Fault.of("store of D", "d", f"C: {text}", why, every, every)
         row, col, ins = tile.row or 0, tile.column or 0, self.ins
         stored = self.meant.stored[row : row + ins.m, col : col + ins.n]
         if stored.shape != (ins.m, ins.n) or stored.dtype != array_type(FORMATS[ins.d_type]):

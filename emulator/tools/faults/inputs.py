@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from dtypes import FORMATS, Array, code_type
@@ -47,9 +45,9 @@ class Given:
         self,
         ins: object,
         target: Target,
-        matrices: dict[str, Any],
-        passed: dict[str, Any],
-        boxes: Any = (),
+        matrices: dict[str, object],
+        passed: dict[str, object],
+        boxes: object = (),
     ) -> None:
         if not isinstance(ins, MatrixInstruction):
             raise OperandError(
@@ -85,7 +83,7 @@ class Given:
         if self.steps > 1 and ins.c_type != ins.d_type:
             raise OperandError(f"{ins} accumulates over k in no loop: C and D differ in type")
 
-    def _codes(self, name: str, given: Any) -> Array:
+    def _codes(self, name: str, given: object) -> Array:
         ins, scale = self.ins, name.startswith("scale")
         if scale and not ins.is_block_scaled:
             raise OperandError(f"{ins} has no block scales")
@@ -341,7 +339,7 @@ def _dims(name: str) -> int | None:
     return 1 if name in ONE_WORD or name.startswith("addresses") else 2
 
 
-def _scalar(name: str, given: Any) -> Any:
+def _scalar(name: str, given: object) -> int:
     """An immediate; a file has it as an array of no or one dimension."""
     array = as_array(given, name)
     if array.size != 1 or array.dtype.kind not in "iub":

@@ -14,6 +14,8 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
+import numpy as np
+
 from emulator.errors import OperandError, UnsupportedError, listing
 from emulator.machine.arguments import arrays_of
 from emulator.machine.debugger.locations import Locations
@@ -107,7 +109,7 @@ class LaunchFaults(Report):
         yield from (f"note: {note}" for note in self.notes)
 
     @property
-    def data(self) -> dict[str, Any]:
+    def data(self) -> dict[str, object]:
         return asdict(self)
 
 
@@ -218,17 +220,12 @@ class _Launch:
         for tile in self.short[:1]:
             done, steps = len(tile.along), -(-self.meant.a.shape[1] // tile.ins.k)
             missing = sorted({i * tile.ins.k for i in range(steps)} - set(tile.along))
-            fault = Fault(
-                "loop over k",
-                "",
+            detail = (
                 f"{done} of {steps} steps along k are made: columns "
-                f"{missing[0]}-{missing[0] + tile.ins.k - 1} of A are the first left out",
-                "The loop over K ends early, or begins late.",
-                1,
-                1,
-                1,
-                1,
+                f"{missing[0]}-{missing[0] + tile.ins.k - 1} of A are the first left out"
             )
+            why, every = "The loop over K ends early, or begins late.", np.ones(1, bool)
+            fault = Fault.of("loop over k", "", detail, why, every, every)
             yield self._fault(fault, tile, len(self.short), tile.products[-1].pc)
 
     def _stores(self, tiles: list[Tile]) -> Iterator[LaunchFault]:
@@ -252,7 +249,7 @@ class _Launch:
 
 
 def find_launch_faults(
-    kernel: Kernel, search: Search, expected: Any, a: Any, b: Any, limit: int, launch: Any
+    kernel: Kernel, search: Search, expected: object, a: object, b: object, limit: int, launch: Any
 ) -> LaunchFaults:
     """Launches a kernel on the reference engine and names what went wrong; see `find_faults`."""
     if "args" not in launch or "grid" not in launch or "block" not in launch:

@@ -6,7 +6,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -61,7 +60,7 @@ def _numbers(array: Array) -> Array:
 
 
 def find_meant(
-    expected: Any, a: Any, b: Any, arrays: Mapping[str, Array], before: Mapping[str, Array]
+    expected: object, a: object, b: object, arrays: Mapping[str, Array], before: Mapping[str, Array]
 ) -> Meant:
     """Finds A, B and C among the arrays of a launch. Raises OperandError where that is open."""
     want = as_array(expected, "expected=")

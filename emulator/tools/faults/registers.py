@@ -1,7 +1,7 @@
 """Mistakes with registers, the bits inside of them, and lanes.
 
-A mistake is written as the ways of making it with one operand, texts and changes of its words;
-``each_operand`` makes of it what `finder.MISTAKES` takes.
+A mistake yields ways of making it with one operand: texts, and changes of its words.
+``each_operand`` turns it into what `finder.MISTAKES` takes.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Ways = Iterator[tuple[str, Change]]
 def each_operand(
     ways: Callable[[RecordedKernel, str, int], Ways],
 ) -> Callable[[RecordedKernel], Iterator[Variant]]:
-    """A mistake with the words of one operand, of which a lane has a number, for all operands."""
+    """Applies a mistake to every operand; it takes the operand and the words that a lane has."""
 
     @wraps(ways)
     def variants(kernel: RecordedKernel) -> Iterator[Variant]:
@@ -204,7 +204,7 @@ def permuted_lanes(kernel: RecordedKernel, name: str, count: int) -> Ways:
 
 
 def _lane_orders(lanes: int) -> Iterator[tuple[str, Array]]:
-    """In the lane that the array's index names stands what belongs to the lane that it holds."""
+    """Wrong orders of lanes: lane i holds what belongs to lane ``order[i]``."""
     lane = np.arange(lanes)
     warp, inner = lane & ~31, lane & 31
     group = "lane / 4 and lane % 4 (groupID, threadID_in_group)"

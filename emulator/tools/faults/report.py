@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
+from dtypes import Array
 from emulator.report import Report
 
 Verdict = Literal["right", "found", "near", "none"]
@@ -34,6 +35,21 @@ class Fault:
     #: other descriptions of exactly the same words
     same_as: tuple[str, ...] = ()
     direction: Direction = "made"
+
+    @classmethod
+    def of(
+        cls,
+        mistake: str,
+        operand: str,
+        detail: str,
+        explanation: str,
+        equal: Array,
+        wrong: Array,
+        direction: Direction = "made",
+    ) -> Fault:
+        """From the elements that come out as observed, and from those that are wrong (bool)."""
+        counts = int(equal.sum()), equal.size, int((equal & wrong).sum()), int(wrong.sum())
+        return cls(mistake, operand, detail, explanation, *counts, direction=direction)
 
     @property
     def exact(self) -> bool:
@@ -136,7 +152,7 @@ class FaultReport(Report):
                 yield f"   the same in other words: {'; '.join(x.same_as[:3])}"
 
     @property
-    def data(self) -> dict[str, Any]:
+    def data(self) -> dict[str, object]:
         faults = [asdict(x) | {"exact": x.exact, "same_as": list(x.same_as)} for x in self.faults]
         lists = {name: list(getattr(self, name)) for name in ("compared", "notes", "where")}
         data = asdict(self) | lists | {"faults": faults, "verdict": self.verdict}

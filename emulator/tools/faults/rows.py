@@ -1,8 +1,8 @@
 """Mistakes with the addresses that ldmatrix loads an operand from.
 
-The tile is looked for in shared memory; how it lies there, and how the addresses were computed, say
-which term of them is wrong. Two things cannot be told: rows that hold equal bytes from each other,
-and where a matrix is stored in anything but rows of one stride (blocks of 8 lines, say).
+The tile is searched for in shared memory. Its layout there and the way in which the addresses were
+computed show which term is wrong. Rows that hold equal bytes cannot be told apart, and a matrix
+that is not stored in rows of one stride (in blocks of 8 lines, say) is not found.
 """
 
 from __future__ import annotations

@@ -220,7 +220,7 @@ class _Search:
                 self.notes.append(_NO_PAIRS)
 
     def _ask(self, base: RecordedKernel) -> None:
-        """For what decides between the causes of a wrong operand, where D alone does not."""
+        """Notes what to give where D alone does not decide between causes of a wrong operand."""
         known = self.given.words.keys() | self.given.rows.keys()
         wrong = dict.fromkeys(x.operand for x in self.faults)
         for name in "ab" if not wrong and self.wrong else wrong:
@@ -265,7 +265,7 @@ class _Search:
         wrong: Array,
         direction: Direction,
     ) -> list[Fault]:
-        """One fault for all those that no input tells apart, the first of the table before."""
+        """Merges mistakes that no input tells apart into one fault; the first one leads."""
         again = self._again(probe, found)
         groups: dict[object, list[Fault]] = {}
         for one in found:
@@ -386,18 +386,8 @@ def _elsewhere(name: str, right: RecordedKernel, passed: RecordedKernel) -> list
 def _fault(one: Try, equal: Array, wrong: Array, direction: Direction) -> Fault:
     """A mistake after which the elements `equal` are as observed."""
     name, operand, detail = one.key
-    return Fault(
-        name,
-        operand,
-        detail,
-        one.mistake.explain(operand),
-        int(equal.sum()),
-        equal.size,
-        int((equal & wrong).sum()),
-        int(wrong.sum()),
-        (),
-        direction,
-    )
+    why = one.mistake.explain(operand)
+    return Fault.of(name, operand, detail, why, equal, wrong, direction)
 
 
 def _merged(faults: list[Fault]) -> Fault:

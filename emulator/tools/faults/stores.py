@@ -3,7 +3,7 @@
 A wrong index writes some elements twice and others never. Of two elements of a warp's lanes the
 later one stays; of equal ones, and of two warps, any may. What is never written holds what was
 there before, one value or C; anything else there counts as wrong. Elements that leave the matrix
-are lost, or go on in the next row; where all of them are lost, D alone does not tell where they
+are lost, or continue in the next row; where all of them are lost, D alone does not show where they
 went.
 """
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +21,7 @@ from emulator.errors import EmulatorError, OperandError, runs
 from emulator.isa.tensor_matrix import TensorMatrixInstruction
 from emulator.layout.addressing import SWIZZLES
 from emulator.layout.instruction_descriptor import InstructionDescriptor
-from emulator.layout.mma_kinds import KINDS
+from emulator.layout.mma_kinds import KINDS, MmaKind
 from emulator.layout.shared_descriptor import SharedMemoryDescriptor, operand_tile
 from emulator.layout.tensor_memory import LANES, QUARTER, shown_places
 from emulator.layout.tile import TileShape, block_bytes
@@ -103,7 +103,7 @@ class MeantProduct:
 
     def run(self, plan: KernelSteps) -> Seen:
         """Runs a kernel and returns its D. Raises an EmulatorError where it cannot run."""
-        return READERS[plan.reader].read(self, self._left(replace(plan, reader="right")))
+        return _READERS[plan.reader](self, self._left(replace(plan, reader="right")))
 
     def _left(self, plan: KernelSteps) -> Seen:
         """D as the last instruction leaves it."""
@@ -231,13 +231,6 @@ class MeantProduct:
 # --- how D is read back ---------------------------------------------------------------------------
 
 
-class Reader(NamedTuple):
-    """A way to read D, and what to say of it where it is wrong."""
-
-    read: Callable[[MeantProduct, Seen], Seen]
-    detail: str = ""
-
-
 def _rightly(problem: MeantProduct, seen: Seen) -> Seen:
     return seen
 
@@ -256,7 +249,7 @@ def _by_lanes(problem: MeantProduct, seen: Seen) -> Seen:
 
 
 def _first_quarter(problem: MeantProduct, seen: Seen) -> Seen:
-    """Every warp names lane 0; what hardware makes of that for the other warps is their guess."""
+    """Every warp names lane 0; what the hardware gives the other warps then is not known."""
     lane, rows = problem.ins.layout.d.lane[:, 0], np.arange(len(seen.codes))
     quarter = lane // QUARTER
     first = np.array([np.flatnonzero(lane == x % QUARTER)[:1].tolist() or [-1] for x in lane])[:, 0]
@@ -280,13 +273,11 @@ def _rows_of_registers(problem: MeantProduct, seen: Seen) -> Seen:
     return Seen(seen.codes[source], seen.known[source])
 
 
-READERS: dict[str, Reader] = {
-    "right": Reader(_rightly),
-    "lanes": Reader(_by_lanes, "row m is read from lane m, and column n from column n"),
-    "quarter": Reader(_first_quarter, "all four warps read lanes 0-31"),
-    "packed": Reader(_as_packed, "two f16 are taken from each word of D"),
-    "registers": Reader(_rows_of_registers, "registers 4i + 1 and 4i + 2 are exchanged"),
-}
+#: ways to read D
+_READERS: dict[str, Callable[[MeantProduct, Seen], Seen]] = {
+    "right": _rightly, "lanes": _by_lanes, "quarter": _first_quarter, "packed": _as_packed,
+    "registers": _rows_of_registers,
+}  # fmt: skip
 
 
 # --- mistakes -------------------------------------------------------------------------------------
@@ -295,188 +286,185 @@ READERS: dict[str, Reader] = {
 class Way(NamedTuple):
     """One way to make a mistake."""
 
-    mistake: str
     operand: str
     detail: str
-    explanation: str
     plan: KernelSteps
+
+
+Ways = Callable[[MeantProduct], Iterator[Way]]
+
+
+class Mistake(NamedTuple):
+    """One row of `MISTAKES`; the explanation may name the layout of D and its lanes."""
+
+    name: str
+    explanation: str
+    ways: Ways
+
+
+def _reading(reader: str, detail: str) -> Ways:
+    """D read back in another way than it lies."""
+
+    def ways(problem: MeantProduct) -> Iterator[Way]:
+        if reader != "packed" or problem.ins.descriptor.d == "f16":
+            yield Way("d", detail, replace(problem.plan(), reader=reader))
+
+    return ways
+
+
+def _swizzles(problem: MeantProduct) -> Iterator[Way]:
+    right = problem.plan()
+    for i, operand in enumerate("ab"):
+        for width in set(SWIZZLES) - {right.read[i]}:
+            detail = (
+                f"the tile is stored with {right.stored[i]} bytes of swizzle and read with "
+                f"{width or 'none'}"
+            )
+            read = (width, right.read[1]) if operand == "a" else (right.read[0], width)
+            yield Way(operand, detail, replace(right, read=read))
+
+
+def _exchanged_offsets(problem: MeantProduct) -> Iterator[Way]:
+    for operand in "ab":
+        detail = "the two offsets stand in each other's place"
+        yield Way(operand, detail, replace(problem.plan(), exchanged=operand))
+
+
+def _starts(problem: MeantProduct) -> Iterator[Way]:
+    for operand in "ab":
+        for offset in (16, 32, 64, 128, block_bytes(128)):
+            off = (offset, 0) if operand == "a" else (0, offset)
+            detail = f"the descriptor starts {offset} bytes further"
+            yield Way(operand, detail, replace(problem.plan(), off=off))
+
+
+def _described(problem: MeantProduct, operand: str, field: str, value: object, detail: str) -> Way:
+    """Another value in a field of the instruction descriptor."""
+    right = problem.plan()
+    return Way(
+        operand, detail, replace(right, instruction=right.instruction.replace(**{field: value}))
+    )
+
+
+def _flipped(bit: str, has: Callable[[MmaKind], bool]) -> Ways:
+    """A bit of the instruction descriptor, of the kinds that have it."""
+
+    def ways(problem: MeantProduct) -> Iterator[Way]:
+        x = problem.ins.descriptor
+        for operand in "ab" if has(KINDS[x.kind]) else "":
+            field = f"{bit}_{operand}"
+            value = not getattr(x, field)
+            detail = f"{field} is {value} in the instruction descriptor"
+            yield _described(problem, operand, field, value, detail)
+
+    return ways
+
+
+def _types(problem: MeantProduct) -> Iterator[Way]:
+    x = problem.ins.descriptor
+    for operand in "ab":
+        own = getattr(x, operand)
+        for other in KINDS[x.kind].types:
+            same = FORMATS[other].bits == FORMATS[own].bits and other != own
+            if same and not (x.d == "f16" and other == "bf16"):
+                detail = f"the instruction descriptor says {other}"
+                yield _described(problem, operand, operand, other, detail)
+
+
+def _accumulated(when: str, detail: str, least_steps: int) -> Ways:
+    """The accumulator read in other steps than it should be."""
+
+    def ways(problem: MeantProduct) -> Iterator[Way]:
+        if problem.steps >= least_steps:
+            yield Way("c", detail, replace(problem.plan(), accumulates=when))
+
+    return ways
+
+
+def _issues(problem: MeantProduct) -> Iterator[Way]:
+    if problem.scale_a is None and problem.nibbles is None:
+        detail = f"{_WARP} threads issue each instruction"
+        yield Way("", detail, replace(problem.plan(), issues=_WARP))
+
+
+def _standing(problem: MeantProduct) -> Iterator[Way]:
+    if problem.steps > 1:
+        detail = "the descriptors do not move along k"
+        yield Way("", detail, replace(problem.plan(), advances=False))
+
+
+def _ids(problem: MeantProduct) -> Iterator[Way]:
+    x = problem.ins.descriptor
+    for name in ("scale_a", "scale_b") if problem.scale_a is not None else ():
+        field = f"{name}_id"
+        for other in range(0, 4, 1 if x.kind == "mxf8f6f4" else 2):
+            if other != getattr(x, field) and other + problem.ins.scale_chunks <= 4:
+                detail = f"{field} of the instruction descriptor is {other}"
+                yield _described(problem, name, field, other, detail)
+
+
+def _exchanged_scales(problem: MeantProduct) -> Iterator[Way]:
+    a, b = problem.scale_a, problem.scale_b
+    if a is not None and b is not None and a.shape == b.shape:
+        detail = "those of A and of B stand in each other's place"
+        yield Way("scale_a", detail, replace(problem.plan(), scales_exchanged=True))
+
+
+def _quarters(problem: MeantProduct) -> Iterator[Way]:
+    for quarters in (1, 2) if problem.scale_a is not None else ():
+        detail = f"{quarters} of the four quarters of the lanes hold the scales"
+        yield Way("scale_a", detail, replace(problem.plan(), quarters=quarters))
 
 
 _LANES = (
     "A warp reads the lanes from 32 * (warp % 4) on, and the address must name them: taddr + "
-    "(32 * (warp % 4) << 16). D, of layout {}, lies in {}."
+    "(32 * (warp % 4) << 16). D, of layout {layout}, lies in {lanes}."
 )
-_READ = {
-    "lanes": "rows of D in other lanes",
-    "quarter": "lane of the warp left out",
-    "packed": "f16 accumulator taken as packed",
-    "registers": "registers of 16x256b not regrouped",
-}
-_WHY = {
-    "packed": "An f16 D has a column for each element, in the low half of the word: load it with "
-    ".pack::16b.",
-    "registers": "Of 16x256b, bit 1 of the register number is the row + 8 and bit 0 the column.",
-}
-
-
-def _ways(problem: MeantProduct) -> Iterator[Way]:
-    right, x = problem.plan(), problem.ins.descriptor
-    layout = problem.ins.layout
-    lanes = _LANES.format(layout.rows.letter, shown_places(layout.d))
-    for reader, name in _READ.items():
-        if reader == "packed" and x.d != "f16":
-            continue
-        why, plan = _WHY.get(reader, lanes), replace(right, reader=reader)
-        yield Way(name, "d", READERS[reader].detail, why, plan)
-    for i, operand in enumerate("ab"):
-        yield from _of_descriptor(right, i, operand)
-        yield from _of_bits(right, operand)
-    yield from _of_loop(problem, right)
-    yield from _of_scales(problem, right)
-
-
-def _of_bits(right: KernelSteps, operand: str) -> Iterator[Way]:
-    """Wrong bits of the instruction descriptor."""
-    x, kind = right.instruction, KINDS[right.instruction.kind]
-
-    def changed(name: str, value: Any) -> KernelSteps:
-        return replace(right, instruction=x.replace(**{name: value}))
-
-    sign, major = f"negate_{operand}", f"transpose_{operand}"
-    if kind.can_negate:
-        flipped = not getattr(x, sign)
-        yield Way(
-            "wrong sign",
-            operand,
-            f"{sign} is {flipped} in the instruction descriptor",
-            "Bits 13 and 14 of the instruction descriptor negate A and B.",
-            changed(sign, flipped),
-        )
-    if kind.transposable:
-        flipped = not getattr(x, major)
-        yield Way(
-            "wrong major",
-            operand,
-            f"{major} is {flipped} in the instruction descriptor",
-            "Bits 15 and 16 of the instruction descriptor: 1 is MN-major.",
-            changed(major, flipped),
-        )
-    own = getattr(x, operand)
-    for other in kind.types:
-        same = FORMATS[other].bits == FORMATS[own].bits and other != own
-        if same and not (x.d == "f16" and other == "bf16"):
-            yield Way(
-                "wrong type",
-                operand,
-                f"the instruction descriptor says {other}",
-                "Bits 9:7 and 12:10 of the instruction descriptor are the types of A and B.",
-                changed(operand, other),
-            )
-
-
-def _of_descriptor(right: KernelSteps, i: int, operand: str) -> Iterator[Way]:
-    for width in SWIZZLES:
-        if width != right.read[i]:
-            read = tuple(width if j == i else old for j, old in enumerate(right.read))
-            yield Way(
-                "wrong swizzle",
-                operand,
-                f"the tile is stored with {right.stored[i]} bytes of "
-                f"swizzle and read with {width or 'none'}",
-                "Bits 63:61 of a tcgen05 descriptor: 2 = 128B, 4 = 64B, 6 = 32B, 1 = 128B with "
-                "32-byte atoms; wgmma has other codes in bits 63:62.",
-                replace(right, read=read),  # type: ignore[arg-type]
-            )
-    yield Way(
-        "LBO and SBO exchanged",
-        operand,
-        "the two offsets stand in each other's place",
-        "K-major: SBO leads to the next 8 rows. MN-major: SBO is the next 16 bytes of rows "
-        "without a swizzle, the next 8 columns with one.",
-        replace(right, exchanged=operand),
-    )
-    for offset in (16, 32, 64, 128, block_bytes(128)):
-        off = (offset, 0) if i == 0 else (0, offset)
-        yield Way(
-            "wrong start address",
-            operand,
-            f"the descriptor starts {offset} bytes further",
-            "One step along k inside of a swizzled line is 32 bytes: + 2 in the field.",
-            replace(right, off=off),
-        )
-
-
-def _of_loop(problem: MeantProduct, right: KernelSteps) -> Iterator[Way]:
-    yield Way(
-        "accumulator",
-        "c",
-        "the first step does not read the old D (C counts as zero)",
-        "enable-input-d is false in the first step, or should be.",
-        replace(right, accumulates="without"),
-    )
-    if problem.scale_a is None and problem.nibbles is None:
-        yield Way(
-            "issued by a whole warp",
-            "",
-            "32 threads issue each instruction",
-            "Every thread that reaches tcgen05.mma issues one: elect a thread.",
-            replace(right, issues=_WARP),
-        )
-    if problem.steps > 1:
-        yield Way(
-            "accumulator",
-            "c",
-            "every step starts from zero",
-            "enable-input-d must be true from the second step on.",
-            replace(right, accumulates="never"),
-        )
-        yield Way(
-            "loop over k",
-            "",
-            "the descriptors do not move along k",
-            "Each step along k adds its bytes / 16 to the start field.",
-            replace(right, advances=False),
-        )
-
-
-def _of_scales(problem: MeantProduct, right: KernelSteps) -> Iterator[Way]:
-    if problem.scale_a is None or problem.scale_b is None:
-        return
-    x, count = right.instruction, problem.ins.scale_chunks
-    for name in ("scale_a", "scale_b"):
-        for other in range(0, 4, 1 if x.kind == "mxf8f6f4" else 2):
-            if other != getattr(x, f"{name}_id") and other + count <= 4:
-                yield Way(
-                    "wrong data id",
-                    name,
-                    f"{name}_id of the instruction descriptor is {other}",
-                    "The id is the byte of the scale words that an instruction starts with: it "
-                    "advances with every step along k.",
-                    replace(right, instruction=x.replace(**{f"{name}_id": other})),
-                )
-    if problem.scale_a.shape == problem.scale_b.shape:
-        yield Way(
-            "scales exchanged",
-            "scale_a",
-            "those of A and of B stand in each other's place",
-            "The operands are [scale-A], [scale-B], in this order.",
-            replace(right, scales_exchanged=True),
-        )
-    for quarters in (1, 2):
-        yield Way(
-            "scales not in all quarters",
-            "scale_a",
-            f"{quarters} of the four quarters of the lanes hold the scales",
-            "Scales are repeated in all four quarters: tcgen05.cp.32x128b.warpx4 does it.",
-            replace(right, quarters=quarters),
-        )
+MISTAKES = (
+    Mistake("rows of D in other lanes", _LANES,
+            _reading("lanes", "row m is read from lane m, and column n from column n")),
+    Mistake("lane of the warp left out", _LANES,
+            _reading("quarter", "all four warps read lanes 0-31")),
+    Mistake("f16 accumulator taken as packed", "An f16 D has a column for each element, in the low "
+            "half of the word: load it with .pack::16b.",
+            _reading("packed", "two f16 are taken from each word of D")),
+    Mistake("registers of 16x256b not regrouped", "Of 16x256b, bit 1 of the register number is the "
+            "row + 8 and bit 0 the column.",
+            _reading("registers", "registers 4i + 1 and 4i + 2 are exchanged")),
+    Mistake("wrong swizzle", "Bits 63:61 of a tcgen05 descriptor: 2 = 128B, 4 = 64B, 6 = 32B, 1 = "
+            "128B with 32-byte atoms; wgmma has other codes in bits 63:62.", _swizzles),
+    Mistake("LBO and SBO exchanged", "K-major: SBO leads to the next 8 rows. MN-major: SBO is the "
+            "next 16 bytes of rows without a swizzle, the next 8 columns with one.",
+            _exchanged_offsets),
+    Mistake("wrong start address", "One step along k inside of a swizzled line is 32 bytes: + 2 in "
+            "the field.", _starts),
+    Mistake("wrong sign", "Bits 13 and 14 of the instruction descriptor negate A and B.",
+            _flipped("negate", lambda kind: kind.can_negate)),
+    Mistake("wrong major", "Bits 15 and 16 of the instruction descriptor: 1 is MN-major.",
+            _flipped("transpose", lambda kind: kind.transposable)),
+    Mistake("wrong type", "Bits 9:7 and 12:10 of the instruction descriptor are the types of A and "
+            "B.", _types),
+    Mistake("accumulator", "enable-input-d is false in the first step, or should be.", _accumulated(
+            "without", "the first step does not read the old D (C counts as zero)", 1)),
+    Mistake("issued by a whole warp", "Every thread that reaches tcgen05.mma issues one: elect a "
+            "thread.", _issues),
+    Mistake("accumulator", "enable-input-d must be true from the second step on.",
+            _accumulated("never", "every step starts from zero", 2)),
+    Mistake("loop over k", "Each step along k adds its bytes / 16 to the start field.", _standing),
+    Mistake("wrong data id", "The id is the byte of the scale words that an instruction starts "
+            "with: it advances with every step along k.", _ids),
+    Mistake("scales exchanged", "The operands are [scale-A], [scale-B], in this order.",
+            _exchanged_scales),
+    Mistake("scales not in all quarters", "Scales are repeated in all four quarters: "
+            "tcgen05.cp.32x128b.warpx4 does it.", _quarters),
+)  # fmt: skip
 
 
 # --- the search -----------------------------------------------------------------------------------
 
 
 def tensor_faults(
-    ins: TensorMatrixInstruction, target: Target, given: Mapping[str, Any], d: Any, limit: int
+    ins: TensorMatrixInstruction, target: Target, given: Mapping[str, object], d: object, limit: int
 ) -> FaultReport:
     """The mistakes that give the D that came out of a kernel; see `find_faults`.
 
@@ -490,34 +478,24 @@ def tensor_faults(
     right = problem.run(problem.plan()).codes
     wrong = right != observed
     faults, tried, invisible = [], 0, 0
-    for way in _ways(problem) if wrong.any() else ():
-        try:
-            seen = problem.run(way.plan)
-        except EmulatorError:
-            continue  # such a kernel does not run
-        tried += 1
-        if seen.known.all() and (seen.codes == right).all():
-            invisible += 1
-            continue
-        equal = (seen.codes == observed) | ~seen.known
-        explained = int((equal & wrong).sum())
-        # What a mistake leaves open should be wrong, too.
-        open_ = wrong[~seen.known]
-        if explained * 2 >= int(wrong.sum()) and (open_.mean() > 0.5 if open_.size else True):
-            faults.append(
-                Fault(
-                    way.mistake,
-                    way.operand,
-                    way.detail,
-                    way.explanation,
-                    int(equal.sum()),
-                    observed.size,
-                    explained,
-                    int(wrong.sum()),
-                )
-            )
+    layout = {"layout": ins.layout.rows.letter, "lanes": shown_places(ins.layout.d)}
+    for mistake in MISTAKES if wrong.any() else ():
+        for way in mistake.ways(problem):
+            try:
+                seen = problem.run(way.plan)
+            except EmulatorError:
+                continue  # such a kernel does not run
+            tried += 1
+            if seen.known.all() and (seen.codes == right).all():
+                invisible += 1
+                continue
+            equal, left = (seen.codes == observed) | ~seen.known, wrong[~seen.known]
+            why = mistake.explanation.format(**layout)
+            fault = Fault.of(mistake.name, way.operand, way.detail, why, equal, wrong)
+            # What a mistake leaves open should be wrong, too.
+            if fault.explained * 2 >= fault.wrong and (not left.size or left.mean() > 0.5):
+                faults.append(fault)
     faults.sort(key=lambda x: (not x.exact, -x.explained))
-    kinds = len({way.mistake for way in _ways(problem)})
     return FaultReport(
         str(ins),
         str(target),
@@ -527,14 +505,14 @@ def tensor_faults(
         observed.size,
         tried,
         invisible,
-        kinds=kinds,
+        kinds=len({x.name for x in MISTAKES for _ in x.ways(problem)}),
         where=_where(wrong, faults),
         notes=("A and B are taken to be in the canonical layout, with 128 bytes of swizzle",),
     )
 
 
 def _problem(
-    ins: TensorMatrixInstruction, target: Target, given: Mapping[str, Any]
+    ins: TensorMatrixInstruction, target: Target, given: Mapping[str, object]
 ) -> MeantProduct:
     """The matrices as codes, checked."""
     read = partial(_codes, given)
@@ -558,7 +536,9 @@ def _problem(
     return MeantProduct(ins, target, a, b, c, scales[0], scales[1], nibbles)
 
 
-def _codes(given: Mapping[str, Any], name: str, type_: str, shape: tuple[int | None, ...]) -> Array:
+def _codes(
+    given: Mapping[str, object], name: str, type_: str, shape: tuple[int | None, ...]
+) -> Array:
     if given.get(name) is None:
         raise OperandError(f"{name}= is needed: the matrix that is meant")
     fmt = FORMATS[type_]

@@ -28,7 +28,7 @@ from emulator.tools.descriptors.mistakes import (
 )
 from emulator.tools.faults.kernel import RecordedKernel, Variant
 from emulator.tools.faults.layouts import find_layout, places_of, row_bytes
-from emulator.tools.operands import tile_in_memory
+from emulator.tools.operands import TileInMemory, tile_in_memory
 
 #: bytes from one value of a field to the next one that is worth trying
 _NEIGHBOURS = (16, 32, 64, 128, 256, 512, 1024, 2048, 4096)
@@ -87,7 +87,7 @@ def wrong_base_offset(kernel: RecordedKernel) -> Iterator[Variant]:
 def wrong_units(kernel: RecordedKernel) -> Iterator[Variant]:
     """Addresses and offsets that are not bytes divided by 16."""
     for operand, raw in _descriptors(kernel):
-        size = max(1, tile_in_memory(kernel.ins, operand, kernel.options).place.width // 8)
+        size = _tile(kernel, operand).shape().element_bytes
         for what, names in (
             ("start address", (_START,)),
             ("leading byte offset (LBO)", STRIDES[:1]),
@@ -152,16 +152,20 @@ def _right_steps(kernel: RecordedKernel, operand: str) -> Iterator[tuple[str, Ar
             yield f"as {kind} tile lies{text}", (start // LINE_BYTES).astype(np.uint64)
 
 
+def _tile(kernel: RecordedKernel, operand: str) -> TileInMemory:
+    """The tile of one step along k."""
+    return tile_in_memory(kernel.ins, operand, kernel.options)
+
+
 def _first(kernel: RecordedKernel, operand: str) -> Descriptor:
     return Descriptor.decode(kernel.words[f"descriptor_{operand}"][0])
 
 
 def _whole_tile(kernel: RecordedKernel, operand: str) -> tuple[TileShape, int]:
     """The tile of all steps along k (of one, where memory holds no more), the columns of each."""
-    rows, k, place, major = tile_in_memory(kernel.ins, operand, kernel.options)
-    size, columns = max(1, place.width // 8), k * min(8, place.width) // 8
-    steps = kernel.steps if rows * columns * kernel.steps * size <= WINDOW else 1
-    return TileShape(rows, columns * steps, size, major), columns
+    tile = _tile(kernel, operand)
+    one, whole = tile.shape(), tile.shape(kernel.steps)
+    return whole if whole.size <= WINDOW else one, one.k
 
 
 def _start_of(first: Descriptor, places: Any) -> Any:
@@ -205,7 +209,7 @@ def _lies_elsewhere(kernel: RecordedKernel, operand: str) -> list[int]:
     """Bytes from the start address to where the matrix that is looked for begins in memory."""
     if operand not in kernel.aims:
         return []
-    first, where = _first(kernel, operand), tile_in_memory(kernel.ins, operand, kernel.options)
+    first, where = _first(kernel, operand), _tile(kernel, operand)
     lines = _lines(kernel, operand, kernel.aims[operand])
     unit = row_bytes(lines[:1, : 128 // where.place.width], where.place)
     found = (_start_of(first, at) for at in places_of(kernel.words["shared"], unit))
@@ -216,8 +220,7 @@ def _lies_elsewhere(kernel: RecordedKernel, operand: str) -> list[int]:
 def _lines(kernel: RecordedKernel, operand: str, codes: Array) -> Array:
     """A matrix as lines of what is contiguous in memory: rows (K-major) or columns of k."""
     by_rows = codes if operand == "a" else codes.T
-    major = tile_in_memory(kernel.ins, operand, kernel.options).major
-    return by_rows if major == "k" else by_rows.T
+    return by_rows if _tile(kernel, operand).major == "k" else by_rows.T
 
 
 def wrong_major(kernel: RecordedKernel) -> Iterator[Variant]:
@@ -240,12 +243,10 @@ def wrong_sign(kernel: RecordedKernel) -> Iterator[Variant]:
 def wrong_tile(kernel: RecordedKernel) -> Iterator[Variant]:
     """The tile is stored in shared memory in another way than the descriptor says."""
     for operand, _ in _descriptors(kernel):
-        rows, _, where, major = tile_in_memory(kernel.ins, operand, kernel.options)
+        _, _, where, major = _tile(kernel, operand)
         codes = kernel.matrix(operand) if operand == "a" else kernel.matrix(operand).T
-        first = Descriptor.decode(kernel.words[f"descriptor_{operand}"][0])
-        k = codes.shape[1] * min(8, where.width) // 8
-        tile = TileShape(rows, k, max(1, where.width // 8), major)
-        for text, other in _other_layouts(first, tile):
+        first = _first(kernel, operand)
+        for text, other in _other_layouts(first, _tile(kernel, operand).shape(kernel.steps)):
             shared = kernel.words["shared"].copy()
             with suppress(EmulatorError):  # the tile does not fit there
                 store_tile(shared, other, np.ascontiguousarray(codes), where, major)
@@ -263,7 +264,7 @@ def wrong_tile(kernel: RecordedKernel) -> Iterator[Variant]:
 def _in_rows(kernel: RecordedKernel, operand: str, first: Descriptor) -> Iterator[Variant]:
     """The matrix lies in rows of any stride, which no descriptor leads to."""
     codes, shared = kernel.aims[operand], kernel.words["shared"]
-    where = tile_in_memory(kernel.ins, operand, kernel.options)
+    where = _tile(kernel, operand)
     lines = _lines(kernel, operand, codes)
     for turned in (False, True):
         matrix = row_bytes(lines.T if turned else lines, where.place)

@@ -11,12 +11,12 @@ from emulator.isa.instruction import Instruction
 from emulator.isa.kinds import is_tensor
 from emulator.isa.matrix import MatrixInstruction
 from emulator.layout.picture import document
-from emulator.tools.descriptors.tiles import swizzle_width, whole_number
 from emulator.tools.files import write_text
 from emulator.tools.pictures.page import Page
 from emulator.tools.pictures.panels import SharedMemory, arranged, in_a_row
 from emulator.tools.pictures.tiled import Warps
 from emulator.tools.report import Answer
+from emulator.tools.words import instruction_word, swizzle_width, whole_number
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser
@@ -40,12 +40,7 @@ def view_arguments(parser: ArgumentParser) -> None:
     add("--target", help="tell what it does on this target only")
     add("--format", choices=("html", "svg"), help="default: by the file name, or html")
     add("-o", "--output", metavar="FILE", help="default: standard output")
-    add(
-        "--warps",
-        metavar="MxN",
-        default="1x1",
-        help="so many warps side by side along m and n, such as 2x2",
-    )
+    add("--warps", metavar="MxN", help="so many warps side by side along m and n, such as 2x2")
     tile = parser.add_argument_group("tiles of wgmma in shared memory").add_argument
     tile("--swizzle", metavar="WIDTH", help="none, 32B, 64B or 128B (default)")
     tile("--major", choices=("k", "mn"), help="default k")
@@ -106,8 +101,7 @@ def _tensor(
     """The picture of tensor memory that an instruction of tcgen05 reads or writes."""
     from emulator.tools.pictures.tensor import tensor_document
 
-    word = None if idesc is None else whole_number("--idesc", idesc)
-    text = tensor_document(opcode, operand, word, format == "html")
+    text = tensor_document(opcode, operand, instruction_word(idesc), format == "html")
     return _answer(text, opcode, operand or None, format, output)
 
 

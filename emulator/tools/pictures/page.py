@@ -1,7 +1,7 @@
 """One self-contained HTML page for an instruction: its operands as the matrix product they form.
 
-The pictures are those of `layout.picture`, whole without a script; ``page.js`` beside this file
-lights what belongs together and ``page.css`` is its style. Nothing is loaded from anywhere.
+The pictures of `layout.picture` are complete without a script; ``page.js`` beside this file
+highlights what belongs together, and ``page.css`` is its style. The page loads nothing.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from html import escape
-from typing import Any
 
 from emulator.isa.instruction import Instruction, as_instruction
 from emulator.layout.picture import ABOVE, FAMILY, FONT, LEFT, Size, colour, drawing, extent
@@ -80,7 +79,7 @@ class Page(Report):
         return info_command(str(self.ins), self.target).lines()
 
     @property
-    def data(self) -> dict[str, Any]:
+    def data(self) -> dict[str, object]:
         """Places of every element of every picture; arrays are little-endian uint16 in base64."""
         return {"opcode": str(self.ins), **_data(self.lanes, _panels(self.sections()))}
 
@@ -219,7 +218,7 @@ def _extent(section: Section, sizes: dict[int, Size]) -> Size:
     return width, height
 
 
-def _data(lanes: int, panels: Sequence[_Shown]) -> dict[str, Any]:
+def _data(lanes: int, panels: Sequence[_Shown]) -> dict[str, object]:
     """Data for the script of the page."""
     several = {x.name for _, x, _ in panels if x.group}
     every = []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import runpy
 import sys
 import warnings
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,7 +26,9 @@ def torch_arguments(parser: ArgumentParser) -> None:
     add("--strict", action="store_true", help="end at a product whose order is not known")
 
 
-def torch_command(script: str, words: list[str], target: str, strict: bool = False) -> Answer:
+def torch_command(
+    script: str, target: str, words: Sequence[str] = (), strict: bool = False
+) -> Answer:
     """Runs a script as ``python SCRIPT ARG ...`` does and answers with the products that it used.
 
     Raises OperandError for a script that cannot be read, UnsupportedError where torch is missing,

@@ -1,7 +1,7 @@
 """Operators that PyTorch makes of others before a dispatch mode sees them, and ``torch.autocast``.
 
-A GPU runs a kernel for the whole of an LSTM or an attention, but on the CPU the mode would see its
-parts. While a mode lasts, a hook in torch's dispatcher takes the place of each such operator.
+A GPU runs one kernel for a whole LSTM or attention, but on the CPU the mode would see its parts.
+While a mode is active, a hook in torch's dispatcher replaces each such operator.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from emulator.tools.pytorch.unknown import COMPOSITES
 
 _COMPOSITE = torch._C.DispatchKey.CompositeImplicitAutograd
 Run = Callable[[Any, Any, Any], Any]
-#: modes that last now; the hooks are there as long as any does
+#: number of active modes; the hooks exist while there is one
 _users = 0
 _library: Any = None
 

@@ -17,34 +17,18 @@ from emulator.matrices.library.convolution import (
 )
 from emulator.matrices.library.rules import Rule, find_rule
 from emulator.tools.pytorch.operations import FORMAT_NAMES, Computer, codes_of, tensor_of
-from emulator.tools.pytorch.used import UsedProduct
 
 
 class _Case:
     """Settings that a convolution shares with its gradients."""
 
-    def __init__(
-        self,
-        computer: Computer,
-        x: Any,
-        w: Any,
-        stride: Any,
-        padding: Any,
-        dilation: Any,
-        groups: int,
-    ) -> None:
-        self.computer, self.axes = computer, x.ndim - 2
+    def __init__(self, computer: Computer, x: Any, w: Any, shape: Shape) -> None:
+        self.computer, self.axes, self.shape = computer, x.ndim - 2, shape
         last = torch.channels_last
         self.last = self.axes == 2 and any(
             t.is_contiguous(memory_format=last) and not t.is_contiguous() for t in (x, w)
         )
         self.x, self.w = self.flat(x), self.flat(w)
-        self.shape = Shape(
-            _pair(stride, self.axes, 1),
-            _pair(padding, self.axes, 0),
-            _pair(dilation, self.axes, 1),
-            groups,
-        )
         self.kind = FORMAT_NAMES[x.dtype]
         self.out = self.kind
         if self.kind == "f32" and torch.backends.cudnn.allow_tf32:
@@ -84,36 +68,17 @@ class _Case:
         return made.contiguous(memory_format=torch.channels_last) if self.last else made
 
     def _choose(self, what: What, x: Any, w: Any) -> Way:
-        computer, rule = self.computer, self.rule
         way = choose_way(what, self.kind, self.last, x, w, self.shape)
-        choice = computer.on_chip(way.choice, rule)
-        ins = None if choice.order.fma else rule.instruction(computer.target, choice.order.k)
-        if computer.recipe is not None and ins is not None:
-            choice = choice.at_most("rule", f"{computer.recipe.name} in the order of an H200")
         images, outputs, taps = x[0], w[0], w[2] * w[3]
         pixels = images * math.prod(output_size(x, w, self.shape))
-        m, n, k = {
-            "output": (pixels, outputs, w[1] * taps),
-            "input": (images * x[2] * x[3], x[1], outputs * taps // self.shape.groups),
-            "filter": (outputs, w[1] * taps, pixels),
+        size = {
+            "output": (0, pixels, outputs, w[1] * taps),
+            "input": (0, images * x[2] * x[3], x[1], outputs * taps // self.shape.groups),
+            "filter": (0, outputs, w[1] * taps, pixels),
         }[what]
         name = "convolution" if what == "output" else f"convolution, gradient of the {what}"
-        layout = "nhwc" if self.last else "nchw"
-        order = f"{way} of {ins or 'fused multiply-adds'}"
-        computer.note(
-            UsedProduct(
-                name,
-                f"{self.kind} {self.kind} {self.out}",
-                0,
-                m,
-                n,
-                k,
-                layout,
-                order,
-                choice.evidence,
-                choice.why,
-            )
-        )
+        types, layout = f"{self.kind} {self.kind} {self.out}", "nhwc" if self.last else "nchw"
+        self.computer.tell(name, types, size, layout, self.rule, way.choice, way)
         return way
 
 
@@ -129,51 +94,45 @@ def _rule(kind: str) -> Rule:
     return rule
 
 
-def _is_covered(x: Any, transposed: bool) -> bool:
-    kinds = ("f16", "bf16", "f32", "f64")
-    return x.ndim in (3, 4) and not transposed and FORMAT_NAMES.get(x.dtype) in kinds
-
-
-def convolution(
+def _case(
     computer: Computer,
     x: Any,
     w: Any,
-    bias: Any,
     stride: Any,
     padding: Any,
     dilation: Any,
     transposed: bool,
     output_padding: Any,
     groups: int,
-) -> Any:
-    if not _is_covered(x, transposed):
+) -> _Case | None:
+    """A convolution with PyTorch's settings; None for one that is not covered."""
+    kinds = ("f16", "bf16", "f32", "f64")
+    if x.ndim not in (3, 4) or transposed or FORMAT_NAMES.get(x.dtype) not in kinds:
         return None
-    case = _Case(computer, x, w, stride, padding, dilation, groups)
+    axes = x.ndim - 2
+    shape = Shape(_pair(stride, axes, 1), _pair(padding, axes, 0), _pair(dilation, axes, 1), groups)
+    return _Case(computer, x, w, shape)
+
+
+def convolution(computer: Computer, x: Any, w: Any, bias: Any, *settings: Any) -> Any:
+    case = _case(computer, x, w, *settings)
+    if case is None:
+        return None
     y = case.compute("output", case.x, case.w)
     # PyTorch adds a bias to the result of the library, which has been rounded.
     return y if bias is None else y + bias.reshape(-1, *[1] * case.axes)
 
 
 def convolution_backward(
-    computer: Computer,
-    g: Any,
-    x: Any,
-    w: Any,
-    bias_sizes: Any,
-    stride: Any,
-    padding: Any,
-    dilation: Any,
-    transposed: bool,
-    output_padding: Any,
-    groups: int,
-    output_mask: Any,
+    computer: Computer, g: Any, x: Any, w: Any, bias_sizes: Any, *settings: Any
 ) -> Any:
-    if not _is_covered(x, transposed):
+    *given, wanted = settings
+    case = _case(computer, x, w, *given)
+    if case is None:
         return None
-    case = _Case(computer, x, w, stride, padding, dilation, groups)
     g = case.flat(g)
     return (
-        case.compute("input", g, case.w) if output_mask[0] else None,
-        case.compute("filter", g, case.x) if output_mask[1] else None,
-        g.sum((0, 2, 3)) if output_mask[2] else None,
+        case.compute("input", g, case.w) if wanted[0] else None,
+        case.compute("filter", g, case.x) if wanted[1] else None,
+        g.sum((0, 2, 3)) if wanted[2] else None,
     )

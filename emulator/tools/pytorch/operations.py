@@ -139,10 +139,11 @@ class Computer:
             choice = choice.at_most("rule", "recorded for e4m3 with results of bf16")
         if operation.startswith("_scaled_mm "):
             choice = choice.at_most("rule", "recorded with one scale for each operand and no bias")
-        self._tell(operation, rule, kinds, out, (batch, m, n, k), layout, choice)
+        types = f"{rule.variant if rule.operands_as else kinds[0]} {kinds[1]} {out}"
+        self.tell(operation, types, (batch, m, n, k), layout, rule, choice)
         return rule, choice
 
-    def on_chip(self, choice: Choice, rule: Rule) -> Choice:
+    def _on_chip(self, choice: Choice, rule: Rule) -> Choice:
         """A choice of the chip whose library was recorded, as evidence of this one."""
         if self.chip.name == RECORDED_ON:
             return choice
@@ -151,24 +152,23 @@ class Computer:
         alike = self.target.generation in rule.measured.split()
         return choice.at_most("modelled", OTHER_CHIP if alike else OTHER_GENERATION)
 
-    def _tell(
+    def tell(
         self,
         operation: str,
-        rule: Rule,
-        kinds: tuple[str, str],
-        out: str,
+        types: str,
         size: tuple[int, int, int, int],
         layout: str,
+        rule: Rule,
         choice: Choice,
+        way: object = None,
     ) -> None:
-        choice = self.on_chip(choice, rule)
-        types = f"{rule.variant if rule.operands_as else kinds[0]} {kinds[1]} {out}"
+        """Lists a product (batch, m, n, k); `way` says more of its order than the choice."""
+        choice = self._on_chip(choice, rule)
         ins = None if choice.order.fma else rule.instruction(self.target, choice.order.k)
         if self.recipe is not None and ins is not None and ins.d_type != "s32":
             choice = choice.at_most("rule", f"{self.recipe.name} in the order of an H200")
-        order = f"{choice.order} of {ins or 'fused multiply-adds'}"
-        evidence, why = choice.evidence, choice.why
-        self.note(UsedProduct(operation, types, *size, layout, order, evidence, why))
+        order = f"{way or choice.order} of {ins or 'fused multiply-adds'}"
+        self.note(UsedProduct(operation, types, *size, layout, order, choice.evidence, choice.why))
 
 
 def _name(x: Any) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,17 +34,16 @@ _SOMEWHERE = 1 << 20
 def record_arguments(parser: ArgumentParser) -> None:
     launch_words(parser)
     add = parser.add_argument
-    add("-o", "--output", default="record.py", metavar="OUT.py", help="the script to write")
+    add("-o", "--output", metavar="OUT.py", help="the script to write")
     add(
         "--cases",
         type=int,
-        default=64,
         help="of an instruction (its opcode in place of a file): "
         "how many products of random operands",
     )
 
 
-def record_command(file: str, output: str, cases: int = 64, **words: Any) -> Answer:
+def record_command(file: str, output: str = "record.py", cases: int = 64, **words: Any) -> Answer:
     """Writes a script that launches a kernel on the GPU of the machine that it runs on.
 
     `file` is PTX or CUDA C++, or the opcode of an mma. Raises OperandError for files and words that
@@ -73,7 +73,9 @@ def record_command(file: str, output: str, cases: int = 64, **words: Any) -> Ans
     return Answer(lines, {"script": output, "kernel": job["kernel"]})
 
 
-def job_of(kernel: Kernel, grid: Any, block: Any, values: list[Any], shared: int) -> dict[str, Any]:
+def job_of(
+    kernel: Kernel, grid: Any, block: Any, values: Sequence[object], shared: int
+) -> dict[str, Any]:
     """A launch as the script and the golden file hold it."""
     arrays: list[Array] = []
     parameters, about = [], []

@@ -54,7 +54,7 @@ class _Driver:
         self.call("cuCtxSetCurrent", context)
 
     def call(self, name: str, *arguments: Any) -> None:
-        """Calls a function; ends the script where it fails."""
+        """Calls a function of the driver; ends the script if it fails."""
         code = getattr(self.library, name)(*arguments)
         if code:
             word = c_char_p()
@@ -83,7 +83,7 @@ def _complain(text: str) -> int:
 
 
 def run(driver: _Driver, job: Dict[str, Any]) -> List[bytes]:  # noqa: UP006
-    """Launches the kernel of a job once; what its arrays hold afterwards."""
+    """Launches the kernel of a job once, and returns the contents of its arrays."""
     module, function = driver.load(job["ptx"]), c_void_p()
     driver.call("cuModuleGetFunction", byref(function), module, c_char_p(job["kernel"].encode()))
     shared = job["dynamic_shared"]

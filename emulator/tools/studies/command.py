@@ -9,45 +9,35 @@ from typing import TYPE_CHECKING, Literal
 
 from emulator.errors import OperandError, shown
 from emulator.report import Report
-from emulator.tools.descriptors.tiles import whole_number
 from emulator.tools.files import write_text
 from emulator.tools.report import Answer
 from emulator.tools.studies.error import DISTRIBUTIONS, MEASURES, ErrorStudy, error_study
+from emulator.tools.words import IDESC, instruction_word, separated
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser
 
 
-_IDESC = "instruction descriptor of a tcgen05.mma"
-
-
 def error_arguments(parser: ArgumentParser) -> None:
     add = parser.add_argument
     add("opcode", nargs="+", help="several are compared, each on those targets that have it")
-    add("--idesc", metavar="WORD", help=_IDESC)
+    add("--idesc", metavar="WORD", help=IDESC)
     add("--targets", metavar="NAMES", help="H100,B200,L40S (default: each different arithmetic)")
     add(
         "--k",
-        default="16..16384",
         metavar="LENGTHS",
         help="256,4096, or 16..16384: doubled each time (default 16..16384)",
     )
     add(
         "--distribution",
-        default="normal",
         metavar="NAMES",
         help=f"{', '.join(DISTRIBUTIONS)} (default normal; several with commas)",
     )
-    add(
-        "--order",
-        default="chain",
-        metavar="NAMES",
-        help="chain, reversed, promote:128, split:4, sliced:4",
-    )
-    add("--measure", default="rms", help=f"shown first: {', '.join(MEASURES)}")
-    add("--rows", type=int, default=32, help="of A (default 32)")
-    add("--columns", type=int, default=32, help="of B (default 32)")
-    add("--seed", type=int, default=0)
+    add("--order", metavar="NAMES", help="chain, reversed, promote:128, split:4, sliced:4")
+    add("--measure", help=f"shown first: {', '.join(MEASURES)}")
+    add("--rows", type=int, help="of A (default 32)")
+    add("--columns", type=int, help="of B (default 32)")
+    add("--seed", type=int)
     add("--csv", action="store_true", help="comma-separated values instead of text")
     add("--table", choices=("markdown", "latex"), help="one table, for a page or a paper")
     add(
@@ -60,7 +50,7 @@ def error_arguments(parser: ArgumentParser) -> None:
 
 def probe_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("opcode")
-    parser.add_argument("--idesc", metavar="WORD", help=_IDESC)
+    parser.add_argument("--idesc", metavar="WORD", help=IDESC)
     parser.add_argument("--target", required=True, help="sm_90a, H100, ...")
 
 
@@ -68,7 +58,7 @@ def probe_command(opcode: str, target: str, idesc: str | None = None) -> Report:
     """The accumulation by experiment; raises what `probe` raises."""
     from emulator.tools.studies.probe import probe
 
-    return probe(opcode, target=target, idesc=_word(idesc))
+    return probe(opcode, target=target, idesc=instruction_word(idesc))
 
 
 def error_command(
@@ -89,11 +79,11 @@ def error_command(
     """The errors of instructions over k; raises what `error_study` raises."""
     study = error_study(
         opcode[0] if len(opcode) == 1 else opcode,
-        idesc=_word(idesc),
+        idesc=instruction_word(idesc),
         k=lengths(k),
-        targets=None if targets is None else _words(targets),
-        distributions=_words(distribution),
-        orders=_words(order),
+        targets=None if targets is None else separated(targets),
+        distributions=separated(distribution),
+        orders=separated(order),
         measure=measure,
         rows=rows,
         columns=columns,
@@ -108,10 +98,6 @@ def error_command(
     return study
 
 
-def _word(idesc: str | None) -> int | None:
-    return None if idesc is None else whole_number("--idesc", idesc)
-
-
 def _as_file(study: ErrorStudy, name: str) -> str:
     kind = name.lower().rpartition(".")[2]
     made: dict[str, Callable[[], str]] = {
@@ -122,10 +108,6 @@ def _as_file(study: ErrorStudy, name: str) -> str:
     return text if text.endswith("\n") else f"{text}\n"
 
 
-def _words(text: str) -> list[str]:
-    return [word.strip() for word in text.split(",") if word.strip()]
-
-
 def lengths(text: str) -> list[int]:
     """Lengths in words.
 
@@ -133,7 +115,7 @@ def lengths(text: str) -> list[int]:
     ([16, 32, 64, 128], [100, 300])
     """
     out = []
-    for word in _words(text):
+    for word in separated(text):
         match = re.fullmatch(r"(\d{1,9})(?:\.\.(\d{1,9}))?", word)
         if match is None:
             raise OperandError(f"--k is lengths such as 256,4096 or 16..16384; got {shown(word)}")

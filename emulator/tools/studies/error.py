@@ -19,8 +19,10 @@ import numpy as np
 from dtypes import FORMATS, Array, Format, code_type, decode, decode_values, encode
 from dtypes.codec import NumberClass
 from emulator.arith.recipes import Arithmetic
+from emulator.arrays import several
 from emulator.errors import OperandError, UnsupportedError, hint, listing, one_of, shown, whole
 from emulator.isa.instruction import Instruction
+from emulator.isa.kinds import is_tensor_product
 from emulator.isa.matrix import MatrixInstruction
 from emulator.isa.recipe import Recipe
 from emulator.matrices.gemm import accumulating, gemm
@@ -42,8 +44,9 @@ from emulator.tools.studies.exact import (
 if TYPE_CHECKING:
     from emulator.layout.instruction_descriptor import InstructionDescriptor
 
-Draw = Callable[[np.random.Generator, tuple[int, int]], Any]
+Draw = Callable[[np.random.Generator, tuple[int, int]], Array]
 _Target = Target | Recipe
+Targets = str | _Target | Sequence[str | _Target] | None
 
 #: what operands are drawn from, by name
 DISTRIBUTIONS: dict[str, Draw] = {
@@ -172,7 +175,10 @@ def _hue(target: str) -> int | None:
 
 
 def _together(
-    instructions: Sequence[Any], idesc: Any, targets: Any, options: dict[str, Any]
+    instructions: Sequence[Instruction | str],
+    idesc: InstructionDescriptor | int | None,
+    targets: Targets,
+    options: dict[str, Any],
 ) -> ErrorStudy:
     """The studies of several instructions as one, each on those of the targets that have it."""
     if not instructions:
@@ -180,10 +186,9 @@ def _together(
     studies: list[ErrorStudy] = []
     missing: list[str] = []
     for each in instructions:
-        text = str(each) if isinstance(each, (str, Instruction)) else ""
-        own = idesc if "tcgen05" in text else None
+        own = idesc if is_tensor_product(str(each)) else None
         ins = accumulating(each, own)
-        wanted = [] if targets is None else _several(targets)
+        wanted = [] if targets is None else several(targets)
         names = [x.name if isinstance(x, Recipe) else find_target(x).name for x in wanted]
         here = [x for x in wanted if isinstance(x, Recipe) or find_target(x).name in ins.targets]
         if here or not names or (not studies and each is instructions[-1]):
@@ -208,7 +213,7 @@ def error_study(
     instruction: Instruction | str | Sequence[Instruction | str],
     *,
     idesc: InstructionDescriptor | int | None = None,
-    targets: Any = None,
+    targets: Targets = None,
     k: Sequence[int] | int = (16, 64, 256, 1024, 4096, 16384),
     distributions: str | Draw | Sequence[str | Draw] = "normal",
     orders: str | Sequence[str] = "chain",
@@ -299,25 +304,16 @@ def _library(ins: MatrixInstruction, target: _Target) -> str:
 # --- what is asked for ----------------------------------------------------------------------------
 
 
-def _several(given: Any) -> list[Any]:
-    if isinstance(given, (str, Target, Recipe)) or callable(given):
-        return [given]
-    try:
-        return list(given)
-    except TypeError:
-        return [given]
-
-
-def _lengths(k: Any) -> list[int]:
-    lengths = [whole("k", x, 1, _LARGEST_K) for x in _several(k)]
+def _lengths(k: Sequence[int] | int) -> list[int]:
+    lengths = [whole("k", x, 1, _LARGEST_K) for x in several(k)]
     if not lengths:
         raise OperandError("k names no length; such as (256, 4096)")
     return sorted(set(lengths))
 
 
-def _draws(given: Any) -> dict[str, Draw]:
+def _draws(given: str | Draw | Sequence[str | Draw]) -> dict[str, Draw]:
     out: dict[str, Draw] = {}
-    for x in _several(given):
+    for x in several(given):
         if callable(x):
             out[str(getattr(x, "__name__", type(x).__name__))[:40]] = x
         else:
@@ -328,9 +324,9 @@ def _draws(given: Any) -> dict[str, Draw]:
     return out
 
 
-def _orders(given: Any) -> list[str]:
+def _orders(given: str | Sequence[str]) -> list[str]:
     out = []
-    for x in _several(given):
+    for x in several(given):
         if not isinstance(x, str) or not _ORDER.fullmatch(x):
             legal = ("chain", "reversed", "promote:128", "split:4", "sliced:4")
             near = hint(x, legal) if isinstance(x, str) else ""
@@ -341,14 +337,14 @@ def _orders(given: Any) -> list[str]:
     return list(dict.fromkeys(out))
 
 
-def _targets(ins: MatrixInstruction, given: Any) -> tuple[list[_Target], list[str]]:
+def _targets(ins: MatrixInstruction, given: Targets) -> tuple[list[_Target], list[str]]:
     """The targets that have the instruction, and names of those that lack it."""
     if given is None:
         first: dict[Arithmetic, _Target] = {}
         for name in ins.targets:
             first.setdefault(ins.arithmetic(name), find_target(name))
         return list(first.values()), []
-    wanted = {x if isinstance(x, Recipe) else find_target(x): None for x in _several(given)}
+    wanted = {x if isinstance(x, Recipe) else find_target(x): None for x in several(given)}
     there = [x for x in wanted if isinstance(x, Recipe) or x.name in ins.targets]
     if not there:
         names = listing([x.name for x in wanted]) or "no target"
@@ -389,7 +385,7 @@ def _cells(
     k: int,
 ) -> Iterator[dict[str, Any]]:
     """The rows of all targets and orders for one k."""
-    known: dict[Any, tuple[_Operands, Whole, Whole]] = {}
+    known: dict[tuple[Format, Format], tuple[_Operands, Whole, Whole]] = {}
     for target in targets:
         arithmetic = ins.arithmetic(target)
         types = arithmetic.a, arithmetic.b

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -16,7 +16,7 @@ _ROOM = 62
 class Whole(NamedTuple):
     """Numbers as ``integers * 2**unit``: Python integers in an array of objects."""
 
-    integers: Any
+    integers: Array
     unit: int
 
 
@@ -46,9 +46,9 @@ def product(a: Whole, b: Whole) -> Whole:
     return Whole(total, a.unit + b.unit)
 
 
-def _limb(x: Any, start: int, width: int) -> Any:
+def _limb(x: Array, start: int, width: int) -> Array:
     """Bits `start` … of every magnitude, with the number's sign."""
-    part = (abs(x) >> start) & ((1 << width) - 1)
+    part: Array = np.right_shift(np.absolute(x), start) & ((1 << width) - 1)
     return np.where(x < 0, -part, part).astype(np.int64)
 
 

@@ -3,8 +3,7 @@
 The experiments are those of the papers that measured tensor cores (Fasi, Higham, Mikaitis and
 Pranesh, PeerJ Computer Science 7:e330, 2021, and those after them): a tiny number is added between
 a large one and its negative, and what is left of it says how the sum was made. They call nothing
-but ``mma``, so they find out the same of a recipe of your own, and of a GPU where its results are
-put in the place of ours.
+but ``mma``, so they also measure a recipe of your own, or a GPU whose results replace ours.
 """
 
 from __future__ import annotations
@@ -132,7 +131,7 @@ def _scales_of_one(ins: MatrixInstruction) -> dict[str, Array]:
 
 
 class _Bench:
-    """An instruction, to compute dot products on whose operands are powers of two."""
+    """Computes dot products of powers of two with one instruction."""
 
     def __init__(self, ins: MatrixInstruction, target: Target | Recipe) -> None:
         self.ins, self.target = ins, target

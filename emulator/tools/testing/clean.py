@@ -14,7 +14,7 @@ def assert_clean(
     kernel: Kernel,
     grid: Sequence[int] | int,
     block: Sequence[int] | int,
-    args: Sequence[Any] | Mapping[str, Any] = (),
+    args: Sequence[object] | Mapping[str, object] = (),
     *,
     warnings: bool = False,
     **options: Any,

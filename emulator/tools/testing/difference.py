@@ -47,8 +47,8 @@ _LONGEST_NAME = 120
 
 
 def assert_bits_equal(
-    actual: Any,
-    expected: Any,
+    actual: object,
+    expected: object,
     *,
     fmt: Format | str | None = None,
     fragment: Fragment | Instruction | str | None = None,
@@ -125,7 +125,7 @@ class Differences(Report):
         return f"{what}{self.count} of {self.kinds.size} elements{of} differ ({kinds})"
 
     @property
-    def data(self) -> dict[str, Any]:
+    def data(self) -> dict[str, object]:
         """The numbers, and the first differences one by one."""
         shown = [
             {
@@ -186,8 +186,8 @@ class Differences(Report):
 
 
 def find_differences(
-    actual: Any,
-    expected: Any,
+    actual: object,
+    expected: object,
     *,
     fmt: Format | str | None = None,
     fragment: Fragment | Instruction | str | None = None,

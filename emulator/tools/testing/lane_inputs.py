@@ -53,12 +53,12 @@ class Inputs:
     def of(
         cls,
         ins: Instruction | str,
-        a: Any,
-        b: Any,
-        c: Any = None,
+        a: object,
+        b: object,
+        c: object = None,
         *,
         selector: int = 0,
-        **more: Any,
+        **more: object,
     ) -> Inputs:
         """From arrays of codes (unsigned), of the operands' own types, or of numbers that are exact
         in them; `c` None: zeros.
@@ -86,12 +86,12 @@ class Inputs:
         return cls(ins, held, selector)
 
     @cached_property
-    def registers(self) -> tuple[Any, ...]:
+    def registers(self) -> tuple[Array, ...]:
         """The operands of `execute` in order: a, b, c, or a, descriptor of b, d; then e."""
         return tuple(self.words[name] for name in self.words if not name.startswith("scale"))
 
     @cached_property
-    def words(self) -> dict[str, Any]:
+    def words(self) -> dict[str, Array]:
         """Registers by operand: a, b, c or d, e ``(…, lanes)``, scale_a and scale_b."""
         ins, codes = self.ins, self.matrices
         wgmma, sparse, scaled = traits(ins)
@@ -109,7 +109,7 @@ class Inputs:
     def options(self) -> dict[str, Any]:
         """The arguments that `execute` takes by name: selector, scale_a, scale_b, shared."""
         wgmma, sparse, _ = traits(self.ins)
-        out = {name: words for name, words in self.words.items() if name.startswith("scale")}
+        out: dict[str, Any] = {x: y for x, y in self.words.items() if x.startswith("scale")}
         out |= {"selector": self.selector} if sparse else {}
         return out | ({"shared": self._tile[1]} if wgmma else {})
 
@@ -118,7 +118,7 @@ class Inputs:
         return execute(self.ins, *self.registers, target=target, engine=engine, **self.options)
 
     @cached_property
-    def _tile(self) -> tuple[Any, Array]:
+    def _tile(self) -> tuple[Array, Array]:
         """Descriptor and shared memory of a wgmma's B."""
         ins, b, fmt = self.ins, self.matrices["b"], format_of(self.ins, "b")
         if b.shape[-2:] != (ins.k, ins.n):
@@ -126,7 +126,7 @@ class Inputs:
         descriptor, size = Descriptor.for_tile(ins.n, ins.k, fmt, swizzle_bytes=0)
         shared = np.zeros((*b.shape[:-2], size), np.uint8)
         store_tile(shared, descriptor, np.swapaxes(b, -1, -2), fmt)
-        return descriptor.encode(), shared
+        return np.asarray(descriptor.encode()), shared
 
     def __repr__(self) -> str:
         lines = [f"Inputs of {self.ins}"]

@@ -1,4 +1,4 @@
-"""``lane_unique``: operands in which every element of every lane can be told from every other in D.
+"""``lane_unique``: operands that make every element of every lane distinguishable in D.
 
 Each case of the batch shows one operand. The others pick it out: with a B that holds a single one
 in each column, D[i][j] is an element of A, exactly, whatever the arithmetic. The element is a digit
@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -56,7 +56,7 @@ class LaneUnique(Inputs):
 
     cases: tuple[Case, ...] = ()
 
-    def found(self, d: Any) -> dict[str, Index]:
+    def found(self, d: object) -> dict[str, Index]:
         """By operand, the number of the element that D shows at each place, as a matrix.
 
         The element at flat index i has number i + 1; −1 is what no element would give. `d` are
@@ -79,7 +79,7 @@ class LaneUnique(Inputs):
             out[operand] = np.where(wrong, -1, number)
         return out
 
-    def misplaced(self, d: Any) -> list[str]:
+    def misplaced(self, d: object) -> list[str]:
         """A line for each element that lies at another's place, [] where all lie at their own.
 
         Of a fault in A some of B seem misplaced too, and the other way round, since each picks out
@@ -98,7 +98,7 @@ class LaneUnique(Inputs):
                 lines.append(f"the element at {self._place(operand, place)} {what}")
         return lines
 
-    def check(self, d: Any) -> None:
+    def check(self, d: object) -> None:
         """Raises AssertionError, naming elements, unless D shows all of them at their places."""
         __tracebackhide__ = True
         if lines := self.misplaced(d):
@@ -107,7 +107,7 @@ class LaneUnique(Inputs):
                 "\n".join([f"{len(lines)} elements are misplaced", *lines[:_SHOWN], *more])
             )
 
-    def _matrix(self, d: Any) -> Array:
+    def _matrix(self, d: object) -> Array:
         fragment, given = self.ins.fragment("d"), as_array(d, "d")
         codes = given
         if codes.shape[-2:] == (fragment.lanes, fragment.registers):

@@ -1,7 +1,7 @@
 """Hypothesis strategies for operands that aim at the edges of the arithmetic.
 
 Hypothesis is imported when a strategy is asked for. A failing example shrinks to few elements that
-are not zero, each as simple as it can be.
+are not zero, each as simple as possible.
 """
 
 from __future__ import annotations

@@ -20,9 +20,9 @@ from emulator.warp.execute import execute
 
 #: which lanes are swapped: those whose numbers differ in one bit, every two, or none
 Lanes = Literal["near", "all", "none"]
-#: gives D for the operands and options of `execute`
+#: computes D from the operands and options of `execute`
 Run = Callable[..., Any]
-Same = Callable[[Any, Any], bool]
+Same = Callable[[Array, Array], bool]
 #: of more registers than these, only those are swapped whose numbers differ in one bit
 _ALL_PAIRS = 16
 #: swaps that a message lists

@@ -62,7 +62,7 @@ class Trace(Report):
             yield from self.checked.finding_lines()
 
     @property
-    def data(self) -> dict[str, Any]:
+    def data(self) -> dict[str, object]:
         recorder = self.recorder
         executed = Counter(pc for warp in recorder.warps.values() for pc in warp.pcs)
         blocks = {number: warp.block for (number, _), warp in recorder.warps.items()}
@@ -78,7 +78,7 @@ class Trace(Report):
             "files": self._files(executed),
         }  # fmt: skip
 
-    def _statement(self, pc: int) -> dict[str, Any]:
+    def _statement(self, pc: int) -> dict[str, object]:
         places = [self.locations.ptx_line(pc), *self.locations.source_lines(pc)]
         return {
             "text": self.locations.statement(pc),
@@ -86,7 +86,7 @@ class Trace(Report):
             "lines": [[x.file, x.number] for x in places],
         }
 
-    def _files(self, executed: Mapping[int, int]) -> dict[str, Any]:
+    def _files(self, executed: Mapping[int, int]) -> dict[str, object]:
         """Source files that can be read, and the PTX: lines, statements executed, findings."""
         heat: dict[str, Counter[int]] = {PTX: Counter()}
         for pc, count in executed.items():
@@ -129,7 +129,7 @@ def trace(
     kernel: Kernel,
     grid: Sequence[int] | int,
     block: Sequence[int] | int,
-    args: Sequence[Any] | Mapping[str, Any] = (),
+    args: Sequence[object] | Mapping[str, object] = (),
     *,
     check: bool | LaunchReport = False,
     limit: int = _LIMIT,

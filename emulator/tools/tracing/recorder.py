@@ -1,8 +1,8 @@
 """Records a launch for its page: what each warp executed and wrote, and what it waited for.
 
 Time is counted in statements: each takes one step of its warp's own clock, and a warp that waits
-goes on one step behind the statement that let it go. It is no model of a GPU's speed; it shows what
-may run beside what.
+continues one step after the statement that released it. The clock shows what may run at the same
+time; it does not model the speed of a GPU.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ from emulator.isa.matrix import MatrixInstruction
 from emulator.isa.movement import ROW_BYTES, Movement
 from emulator.isa.ordinary.instruction import OrdinaryInstruction
 from emulator.layout.descriptor import Descriptor
-from emulator.layout.tile import TileShape
 from emulator.machine.checks.banks import ROW, Banks, Rows, rows_of
 from emulator.machine.debugger.player import Initialised
 from emulator.machine.reference.fragments import Fetch
@@ -103,7 +102,7 @@ class WarpTrace:
     open: _Open | None = None
 
     @property
-    def data(self) -> dict[str, Any]:
+    def data(self) -> dict[str, object]:
         names = (
             "block", "number", "times", "pcs", "lanes", "written", "waits", "tiles",
             "pictures", "groups",
@@ -144,7 +143,7 @@ class TraceRecorder:
     # --- one statement after the other ---
 
     def observe(self, threads: Sequence[Thread], pc: int) -> None:
-        """Looks at a statement that is about to be executed."""
+        """Records a statement that is about to be executed."""
         first = threads[0]
         self._settle(first)
         self.count += 1
@@ -171,7 +170,7 @@ class TraceRecorder:
             self._group(trace, key, first, statement)
 
     def _settle(self, thread: Thread) -> None:
-        """What the statement before has done: which mbarriers have changed, who goes on now."""
+        """Notes which mbarriers the last statement changed, and which warps it released."""
         if self._last is None:
             return
         key, warp, statement = self._last
@@ -194,7 +193,7 @@ class TraceRecorder:
                 else:
                     resumed = self.warps[other]
                     resumed.clock = max(resumed.clock, self._over.get(barrier, 0))
-        # Who meets at a barrier goes on when the last one has come.
+        # Warps that meet at a barrier continue when the last one arrives.
         for each in met:
             each.clock = max(x.clock for x in met)
 
@@ -351,11 +350,7 @@ class TraceRecorder:
                     codes = load_matrix(ins, name, threads[0].block.shared, words, options)
                     fmt = FORMATS[ins.a_type if name == "a" else ins.b_type]
                     tiles[name] = self._tile(fmt, codes, f"descriptor {int(words):#018x}")
-                    where = tile_in_memory(ins, name, options)
-                    width = where.place.width
-                    shape = TileShape(
-                        where.rows, where.k * min(8, width) // 8, max(1, width // 8), where.major
-                    )
+                    shape = tile_in_memory(ins, name, options).shape()
                     self._draw(trace, _TILE, rows_of(name, Descriptor.decode(int(words)), shape))
             elif name in fetch.vectors and name != "d":
                 tiles[name] = self._gathered(ins, name, words)
