@@ -142,7 +142,7 @@ def test_phases(name, four_threads, monkeypatch):
         loop._Call, "begin", lambda self, phase: begun.append(phase) or begin(self, phase)
     )
     assert_same(kernel(STORES[name]), 12, 64, [words(768), np.zeros(768, U32)])
-    assert begun[:2] == [loop_function.APART, loop_function.SERIAL]
+    assert begun[:3] == [loop_function.APART, loop_function.CLAIM, loop_function.SERIAL]
 
 
 def test_stores_of_blocks_to_one_place_do_not_depend_on_threads(monkeypatch):

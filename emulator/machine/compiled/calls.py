@@ -23,7 +23,7 @@ class Layout(NamedTuple):
 
     warps: int
     #: the first warp of each thread block, and the end
-    starts: list[int]
+    starts: Array
     #: where each lane stands among all lanes of its warps; None: all are there
     slots: Array | None
     #: which lanes are there; one warp of ones where all are
@@ -40,10 +40,20 @@ def pointer(words: Array) -> int:
 
 
 def spread(
-    s: Strand, words: Array, dtype: np.dtype[Any], layout: Layout, held: list[Any]
+    s: Strand,
+    words: Array,
+    dtype: np.dtype[Any],
+    layout: Layout,
+    held: list[Any],
+    of_warps: bool = False,
 ) -> tuple[int, int]:
     """Address of words as those of whole warps, and the bytes from warp to warp: 0 where the words
-    of one warp stand for all. `held` keeps alive what was made."""
+    of one warp stand for all; `of_warps`: they are one word for each warp. `held` keeps alive what
+    was made."""
+    if of_warps:
+        words = np.ascontiguousarray(words, dtype)
+        held.append(words)
+        return pointer(words), words.itemsize
     if words.dtype != dtype:
         words = words.astype(dtype)
     if len(words) == 1:
@@ -77,7 +87,7 @@ def layout_of(s: Strand) -> Layout:
         numbers = wave.warps_of(s).numbers
         whole = len(numbers) * WARP == len(s)
         rows = numbers // wave.warps_per_cta
-        starts = [*np.flatnonzero(np.diff(rows, prepend=-1)).tolist(), len(numbers)]
+        starts = np.append(np.flatnonzero(np.diff(rows, prepend=-1)), len(numbers))
         tables = (
             rows * wave.shared_bytes,
             rows // wave.cluster_size * wave.cluster_size * wave.shared_bytes,
@@ -112,23 +122,23 @@ class Registers:
 
     def __init__(self, dtypes: dict[Any, np.dtype[Any]]) -> None:
         self._places: dict[Any, tuple[int, np.dtype[Any]]] = {}
-        self._bytes = 0  # of a warp
+        self.bytes_of_warp = 0
         for key, dtype in sorted(dtypes.items(), key=lambda item: -item[1].itemsize):
-            self._places[key] = self._bytes, dtype
-            self._bytes += WARP * dtype.itemsize
+            self._places[key] = self.bytes_of_warp, dtype
+            self.bytes_of_warp += WARP * dtype.itemsize
 
     def __contains__(self, key: object) -> bool:
         return key in self._places
 
     def take(self, warps: int) -> Array:
         """Memory for so many warps, ``(warps, bytes)``."""
-        size = warps * self._bytes
+        size = warps * self.bytes_of_warp
         room = None
         with suppress(IndexError):  # another thread may have taken it
             room = self._free.pop()
         if room is None or len(room) < size:
             room = np.empty(size, np.uint8)
-        return room[:size].reshape(warps, self._bytes)
+        return room[:size].reshape(warps, self.bytes_of_warp)
 
     def words(self, room: Array, key: Any) -> Array:
         """The words ``(warps, 32)`` of a register."""
@@ -137,7 +147,7 @@ class Registers:
 
     def place(self, start: int, key: Any) -> tuple[int, int]:
         """Address of a register in memory at `start`, and the bytes from warp to warp."""
-        return start + self._places[key][0], self._bytes
+        return start + self._places[key][0], self.bytes_of_warp
 
     def give_back(self, room: Array) -> None:
         """The memory of a call that is over."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -56,11 +57,26 @@ def _value(wave: Wave, name: str) -> Array:
 
 
 def _thread(wave: Wave, axis: int) -> Array:
-    return np.tile(_along(axis, wave.thread[: wave.lanes_per_cta], wave.grid.block), len(wave.ctas))
+    return _threads(axis, wave.lanes_per_cta, wave.grid.block, len(wave.ctas))
+
+
+@lru_cache(maxsize=4)
+def _threads(axis: int, lanes: int, block: tuple[int, int, int], blocks: int) -> Array:
+    """Coordinates of threads, which waves of one size share."""
+    if block[axis] == 1:
+        return np.zeros(1, np.uint32)
+    out = np.tile(_along(axis, np.arange(lanes), block), blocks)
+    out.flags.writeable = False
+    return out
+
+
+def ctas_along(wave: Wave, axis: int) -> Array:
+    """The coordinate of each block of a wave along an axis."""
+    return _along(axis, wave.ctas, wave.grid.size)
 
 
 def _cta(wave: Wave, axis: int) -> Array:
-    return np.repeat(_along(axis, wave.ctas, wave.grid.size), wave.lanes_per_cta)
+    return np.repeat(ctas_along(wave, axis), wave.lanes_per_cta)
 
 
 def _along(axis: int, linear: Array, sizes: tuple[int, int, int]) -> Array:

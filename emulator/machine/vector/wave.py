@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 
 import numpy as np
@@ -128,8 +128,9 @@ class Wave:
         self.warps_per_cta = -(-grid.threads // WARP)
         self.lanes_per_cta: int = self.warps_per_cta * WARP
         #: for each lane the number of its thread in the block
-        self.thread: Lanes = np.tile(np.arange(self.lanes_per_cta), len(self.ctas))
-        self.alive = self.thread < grid.threads
+        self.thread, self._started = _numbered(self.lanes_per_cta, grid.threads, len(self.ctas))
+        self.alive: NDArray[np.bool_] = np.zeros(len(self.thread), np.bool_)
+        self.alive[self._started] = True
         #: changes whenever lanes end
         self.version = 0
         #: bytes of a row of shared memory, and those that may be accessed
@@ -179,17 +180,16 @@ class Wave:
 
     def renew(self) -> None:
         """Nothing has happened yet: the same blocks may run once more."""
-        self.alive[:] = self.thread < self.grid.threads
+        self.alive[self._started] = True
         self.version = self.executed = self.vain = 0
         self.ready, self.waiting = [], []
         self.tensor, self.pairs = {}, Pairs()
 
     def start(self, function: Function, initial: Callable[[Frame], None]) -> None:
         """All threads at the first statement of a kernel."""
-        lanes = np.flatnonzero(self.alive)
-        frame = Frame(function, lanes)
+        frame = Frame(function, self._started)
         initial(frame)
-        self.ready.append(Strand(self, lanes, [frame], function.first))
+        self.ready.append(Strand(self, self._started, [frame], function.first))
 
     def end(self, strand: Strand, gone: Array | None, following: int) -> None:
         """Lanes of a strand end, all or those of a mask; the others go on at `following`."""
@@ -444,7 +444,9 @@ class Wave:
 
     def alive_bits(self, warps: Lanes) -> Bits:
         """For each warp the lanes that have not ended."""
-        lanes = self.alive.reshape(-1, WARP)[warps]
+        lanes: NDArray[np.bool_] = self.alive.reshape(-1, WARP)
+        if len(warps) < len(lanes):
+            lanes = lanes[warps]
         return np.packbits(lanes, axis=-1, bitorder="little").view(np.uint32)[:, 0]
 
     def is_whole(self, strand: Strand) -> bool:
@@ -486,6 +488,17 @@ class Wave:
         grid = self.grid
         cta, thread = int(self.ctas[lane // self.lanes_per_cta]), int(self.thread[lane])
         return _unravel(cta, grid.size), _unravel(thread, grid.block)
+
+
+@lru_cache(maxsize=2)
+def _numbered(lanes: int, threads: int, blocks: int) -> tuple[Lanes, Lanes]:
+    """For each lane of so many blocks the number of its thread, and the lanes that have a thread:
+    waves of one size share them."""
+    thread = np.tile(np.arange(lanes), blocks)
+    started = np.flatnonzero(thread < threads)
+    for shared in (thread, started):
+        shared.flags.writeable = False
+    return thread, started
 
 
 def order(strand: Strand) -> tuple[int, int, int]:
