@@ -9,7 +9,7 @@ from functools import reduce
 from math import inf
 from operator import or_
 from time import perf_counter
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +22,7 @@ from emulator.machine.compiled import mbarriers, products, warpgroups
 from emulator.machine.compiled.atomics import order_matters
 from emulator.machine.compiled.blocks import always_live
 from emulator.machine.compiled.calls import (
+    Kept,
     Layout,
     Registers,
     by_warp,
@@ -60,6 +61,8 @@ _MOST_STATEMENTS = 1 << 27
 #: parts of a loop that a warp executes in one call at most, and branches backward where it looks at
 #: memory that others may change; fewer where others are ready
 _MOST_PARTS, _POLLS, _POLLS_BESIDE = 4096, 2048, 16
+#: parts in the traces of all groups, roughly
+_TRACES = 1 << 24
 _TURNS = 1 << 30
 #: calls that lead nowhere before a loop is left to steps
 _MOST_VAIN = 8
@@ -216,8 +219,9 @@ class Loop:
         if self._in_step:
             together = layout.warps
         room = _MOST_STATEMENTS // (self._work * layout.warps)
-        room = 4 * len(self.parts) + max(16, min(room, _MOST_PARTS))
         groups = -(-layout.warps // together)
+        room = min(room, _MOST_PARTS, _TRACES // groups)
+        room = 4 * len(self.parts) + max(16, room)
         room = min(room, 2 * len(self.parts) + 1 + left // (groups * self._longest))
         turns = _TURNS
         if self._polls:
@@ -241,6 +245,7 @@ class Loop:
         if self._vain > _MOST_VAIN:
             self._left = inf
         ended = self._ended(layout, call)
+        call.end()
         return ended._replace(for_steps=frozenset()) if learned else ended
 
     def _ended(self, layout: Layout, call: _Call) -> Ended:
@@ -315,6 +320,9 @@ class Loop:
 class _Call:
     """The arrays of a call; see `loop_function.CALL`."""
 
+    #: memory of traces
+    _kept: ClassVar[Kept] = Kept()
+
     def __init__(
         self, s: Strand, layout: Layout, limit: int, turns: int, room: int, together: int
     ) -> None:
@@ -327,8 +335,10 @@ class _Call:
         else:
             self.whole = np.packbits(layout.present, bitorder="little").view(np.uint32)
         self.mask = self.whole.copy()
-        self.pcs = np.zeros((warps, WARP), np.uint32)
-        self.trace = np.empty((len(self.starts), room), np.uint16)
+        # Those of warps that stay together are never looked at.
+        self.pcs = np.empty((warps, WARP), np.uint32)
+        held = self._kept.take(2 * len(self.starts) * room)
+        self.trace = held.view(np.uint16).reshape(len(self.starts), room)
         self.records = np.zeros((len(self.starts), len(RECORD)), np.int64)
         words = {
             "together": together, "limit": limit, "turns": turns, "room": room, "phase": EVERY,
@@ -344,6 +354,10 @@ class _Call:
             self._claims = np.zeros(1 << bits, np.int64)
             self.words[CALL.index("claims")] = pointer(self._claims)
             self.words[CALL.index("shift")] = 64 - bits
+
+    def end(self) -> None:
+        """Nobody looks at its trace any more."""
+        self._kept.give_back(self.trace)
 
     @property
     def is_over(self) -> bool:
@@ -375,7 +389,11 @@ class _Native:
         made = LoopFunction(parts, function, target, loop.live_at, self._serial).written()
         self._inputs = made.inputs
         self._written = [key for key, _ in made.inputs if key in made.written]
-        self._registers = Registers({x: y.dtype for x, y in made.inputs if x in made.written})
+        alive = [loop.live_at(x.pc) for x in parts]
+        # A part writes what is alive at either of its ends, whichever a lane comes to.
+        alive += [loop.live_at(x.target) | loop.live_at(x.following) for x in parts]
+        kept = {x: y.dtype for x, y in made.inputs if x in made.written}
+        self._registers = Registers(kept, alive)
         self._sites = made.sites
         self.bytes_of_lane = 1 + self._registers.bytes_of_warp // WARP
         self._live_at = loop.live_at

@@ -140,7 +140,7 @@ def _barrier(wave: Wave, strand: Strand, block: int, lanes: Lanes) -> str:
     arrived, wanted = barriers.arrived[block, number], barriers.expected[block, number]
     here = strand.wait.barrier
     warps = np.arange(block * wave.warps_per_cta, (block + 1) * wave.warps_per_cta)
-    alive: NDArray[np.bool_] = wave.alive.reshape(-1, WARP)[warps].any(-1)
+    alive = wave.alive.reshape(-1, WARP)[warps].any(-1)
     whole = int(wanted) or int(alive.sum()) * WARP
     at = {
         int(warp)

@@ -129,7 +129,7 @@ class Wave:
         self.lanes_per_cta: int = self.warps_per_cta * WARP
         #: for each lane the number of its thread in the block
         self.thread, self._started = _numbered(self.lanes_per_cta, grid.threads, len(self.ctas))
-        self.alive: NDArray[np.bool_] = np.zeros(len(self.thread), np.bool_)
+        self.alive: Any = np.zeros(len(self.thread), np.bool_)
         self.alive[self._started] = True
         #: changes whenever lanes end
         self.version = 0
@@ -444,7 +444,7 @@ class Wave:
 
     def alive_bits(self, warps: Lanes) -> Bits:
         """For each warp the lanes that have not ended."""
-        lanes: NDArray[np.bool_] = self.alive.reshape(-1, WARP)
+        lanes = self.alive.reshape(-1, WARP)
         if len(warps) < len(lanes):
             lanes = lanes[warps]
         return np.packbits(lanes, axis=-1, bitorder="little").view(np.uint32)[:, 0]
