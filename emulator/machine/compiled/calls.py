@@ -220,12 +220,12 @@ def refreshed(s: Strand, layout: Layout) -> Array:
         "shared_bytes": wave.shared_bytes,
         "shared_limit": wave.shared_limit,
         "cluster_size": wave.cluster_size,
-        # from a word of shared memory to its entry
-        "ledger": pointer(wave.ledger) - pointer(wave.shared),
         "local": pointer(wave.local),
         "local_bytes": wave.local.shape[1],
         "local_limit": wave.local_bytes,
     }
+    if "mbarrier" in wave.grid.program.effects:  # from a word of shared memory to its entry
+        words["ledger"] = pointer(wave.ledger) - pointer(wave.shared)
     for name, word in words.items():
         layout.context[CONTEXT.index(name)] = word
     return layout.context

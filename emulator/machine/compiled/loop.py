@@ -47,7 +47,7 @@ from emulator.machine.compiled.loop_function import (
 )
 from emulator.machine.compiled.loops import Part, loops_of, stands_alone, threads_of_barrier
 from emulator.machine.compiled.segment import SIGNATURE, WORTH_A_THREAD, seconds_to_compile, work_of
-from emulator.machine.compiled.traces import merged
+from emulator.machine.compiled.traces import differ, merged
 from emulator.machine.compiled.translation import need_all_lanes, need_no_delay, stay_apart
 from emulator.machine.shared.products import is_wgmma
 from emulator.machine.vector.fragments import is_whole
@@ -272,11 +272,8 @@ class Loop:
         first = int(lengths[0])
         trace = call.trace
         threads = min(1 + int(lengths.sum()) // _MERGED, processors())
-        if (lengths == first).all():
-            rows = trace[:, :first]
-            differ = in_parts(lambda i, j: int((rows[i:j] != rows[0]).any()), len(rows), threads)
-            if not differ:
-                return int(call.records[0, RECORD.index("statements")]), lengths
+        if (lengths == first).all() and not differ(trace, first, threads):
+            return int(call.records[0, RECORD.index("statements")]), lengths
         weights = np.array([part.count for part in self.parts], np.int64)
         if (call.record("failed") >= 0).any():
             threads = 1

@@ -129,16 +129,13 @@ class Wave:
         self.lanes_per_cta: int = self.warps_per_cta * WARP
         #: for each lane the number of its thread in the block
         self.thread, self._started = _numbered(self.lanes_per_cta, grid.threads, len(self.ctas))
-        self.alive: Any = np.zeros(len(self.thread), np.bool_)
-        self.alive[self._started] = True
+        self.alive: Any = self.thread < grid.threads
         #: changes whenever lanes end
         self.version = 0
         #: bytes of a row of shared memory, and those that may be accessed
         self.shared_bytes, self.shared_limit = grid.shared_bytes, grid.shared_limit
         if self.shared is None:
             self.shared = np.zeros((len(self.ctas), grid.shared_bytes), np.uint8)
-        #: of each word of it, the history of an mbarrier there (`memory.mbarrier`)
-        self.ledger = np.zeros(self.shared.size // 8, np.uint64)
         self.local = np.zeros((len(self.thread), 0), np.uint8)
         #: bytes of it that threads may use: there may be room for more
         self.local_bytes = 0
@@ -168,6 +165,11 @@ class Wave:
         self.pairs = Pairs()
         self.specials: dict[str, Array] = {}
         self._rows: Lanes | None = None
+
+    @cached_property
+    def ledger(self) -> NDArray[np.uint64]:
+        """Of each word of shared memory the history of an mbarrier there (`memory.mbarrier`)."""
+        return np.zeros(self.shared.size // 8, np.uint64)
 
     @cached_property
     def warpgroup(self) -> Lanes:
