@@ -52,7 +52,7 @@ def claims_of(statements: Sequence[Statement]) -> list[Statement] | None:
             continue
         if is_store:
             wanted |= set(registers_of(statement.operands["a"]))
-        elif statement.effects & _TOGETHER or _uses_carry(parts):
+        elif statement.effects & _TOGETHER or _uses_carry(parts) or _looks(statement):
             return None
         else:
             if statement.guard is None:
@@ -80,6 +80,13 @@ def _is_harmless(statement: Statement) -> bool:
     if maker is access.load:
         return space_of(statement, statement.operands["a"]) in _OWN
     return all(part.effects <= _HARMLESS for part in statement.expansion or (statement,))
+
+
+def _looks(statement: Statement) -> bool:
+    """True for a load of what a statement before it may have stored."""
+    if maker_of(str(statement.instruction)) is not access.load:
+        return False
+    return space_of(statement, statement.operands["a"]) not in ("param", "const")
 
 
 def _uses_carry(parts: Sequence[Statement]) -> bool:
