@@ -36,7 +36,6 @@ from emulator.machine.compiled.function import NAME
 from emulator.machine.compiled.loop_function import (
     APART,
     CALL,
-    CLAIM,
     EVERY,
     MET,
     RECORD,
@@ -344,13 +343,14 @@ class _Call:
         }  # fmt: skip
         self.words = np.array([words[name] for name in CALL], np.int64)
 
-    def begin(self, phase: int) -> None:
-        self.words[CALL.index("phase")] = phase
-        if phase == CLAIM:
-            bits = max(_FEWEST_CLAIMS, (len(self.low) * WARP - 1).bit_length())
-            self._claims = np.zeros(1 << bits, np.int64)
-            self.words[CALL.index("claims")] = pointer(self._claims)
-            self.words[CALL.index("shift")] = 64 - bits
+    def begin(self, phase: int, claims: bool = False) -> None:
+        """Starts a phase; `claims`: with an empty table of them."""
+        bits = max(_FEWEST_CLAIMS, (len(self.low) * WARP - 1).bit_length())
+        self.claimed = claims
+        self._claims = np.zeros(1 << bits if claims else 0, np.int64)
+        words = {"phase": phase, "claims": pointer(self._claims) if claims else 0}
+        for name, word in {**words, "shift": 64 - bits}.items():
+            self.words[CALL.index(name)] = word
 
     def end(self) -> None:
         """Nobody looks at its trace any more."""
@@ -440,24 +440,29 @@ class _Native:
             return run(threads)
         found = 0
         for _ in range(_MOST_PHASES):
-            for phase in (APART, SERIAL):
-                alone = phase == SERIAL and not self._may_store_together(run, call, threads)
-                call.begin(phase)
-                now = run(1 if alone else threads)
-                found |= now
-                if not now & MET or call.is_over:
-                    return found
-        call.begin(EVERY)
-        return found | run(1)
+            may_claim = self._refused <= _MOST_REFUSED and not len(call.low) >> OWNER_BITS
+            call.begin(APART, claims=threads > 1 and may_claim)
+            now = run(threads)
+            found |= now
+            if not now & MET or call.is_over:
+                break
+            together = self._may_store_together(call, now)
+            call.begin(SERIAL)
+            now = run(threads if together else 1)
+            found |= now
+            if not now & MET or call.is_over:
+                break
+        else:
+            call.begin(EVERY)
+            found |= run(1)
+        return found
 
-    def _may_store_together(self, run: Callable[[int], int], call: _Call, threads: int) -> bool:
+    def _may_store_together(self, call: _Call, found: int) -> bool:
         """True if threads store to places of their own next, by the claims of all."""
-        if threads == 1 or self._refused > _MOST_REFUSED or len(call.low) >> OWNER_BITS:
+        if not call.claimed:
             return False
-        call.begin(CLAIM)
-        refused = bool(run(threads) & REFUSED)
-        self._refused += refused
-        return not refused
+        self._refused += bool(found & REFUSED)
+        return not found & REFUSED
 
     def learn(self) -> bool:
         """Looks after products that it left because their descriptors were new; whether any can be

@@ -34,8 +34,8 @@ CALL = (
     "low", "mask", "whole", "alive", "pcs", "trace", "records",
 )  # fmt: skip
 #: which parts run in a call: all; those that write no memory of other blocks, which threads execute
-#: at the same time; one of the others, or only its claims
-EVERY, APART, SERIAL, CLAIM = range(4)
+#: at the same time, with the claims of the next of the others where there is a table; one of those
+EVERY, APART, SERIAL = range(3)
 #: bits that the function returns: something was stored, a part of another phase was met, a line is
 #: claimed by others
 STORED, MET, REFUSED = 1, 2, 4
@@ -221,24 +221,24 @@ class LoopFunction(NativeFunction):
         b.branch(self._dispatch)
 
     def _write_phase(self, part: Part) -> None:
-        """Leaves the loop where a part is of another phase, or has only to claim what it stores."""
+        """Leaves the loop where a part is of another phase, and claims what it is to store."""
         b, phase = self.b, self._given["phase"]
         if part.pc not in self._serial:
-            with b.if_then(b.icmp_unsigned(">=", phase, LONG(SERIAL)), likely=False):
+            with b.if_then(b.icmp_unsigned("==", phase, LONG(SERIAL)), likely=False):
                 self._return_too(LONG(MET))
                 b.branch(self._finish)
             return
+        apart = b.icmp_unsigned("==", phase, LONG(APART))
         served = b.icmp_unsigned("!=", b.load(self._served, typ=LONG), LONG(0))
         served = b.and_(served, b.icmp_unsigned("==", phase, LONG(SERIAL)))
         b.store(LONG(1), self._served)
-        with b.if_then(b.or_(served, b.icmp_unsigned("==", phase, LONG(APART))), likely=False):
-            self._return_too(LONG(MET))
-            b.branch(self._finish)
-        with b.if_then(b.icmp_unsigned("==", phase, LONG(CLAIM)), likely=False):
+        with b.if_then(b.or_(served, apart), likely=False):
             stores = self._serial[part.pc]
             self._return_too(LONG(MET | (REFUSED if stores is None else 0)))
+            claims = b.icmp_unsigned("!=", self._given["claims"], LONG(0))
             if stores is not None:
-                self._each_warp(lambda warp: self._claim_if_there(warp, part, stores))
+                with b.if_then(b.and_(apart, claims)):
+                    self._each_warp(lambda warp: self._claim_if_there(warp, part, stores))
             b.branch(self._finish)
 
     def _return_too(self, bits: Value) -> None:
