@@ -130,14 +130,21 @@ def in_native_parts(
             if found is not None:
                 return cast("list[int]", found.tolist())
     ends = cuts.tolist()
-    return [int(function(first, end, *given)) for first, end in pairwise(ends)]
+    return [function(first, end, *given) or 0 for first, end in pairwise(ends)]
 
 
 def run_in_threads(tasks: Callable[..., None], count: int, work: int, *arguments: Any) -> None:
     """``tasks(first, last, *arguments)`` for all of `count`, in threads if it is worth it."""
 
+    threads = 1 + work // _WORTH_A_THREAD
+    compute = getattr(tasks, "compute", None)
+    if compute is not None:
+        words = (x.ctypes.data if isinstance(x, np.ndarray) else int(x) for x in arguments)
+        in_native_parts(compute, cuts_of(count, threads), threads, *words)
+        return
+
     def piece(first: int, last: int) -> int:
         tasks(first, last, *arguments)
         return 0
 
-    in_parts(piece, count, 1 + work // _WORTH_A_THREAD, _MANY_PARTS)
+    in_parts(piece, count, threads, _MANY_PARTS)
