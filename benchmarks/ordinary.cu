@@ -18,6 +18,18 @@ extern "C" __global__ void nbody(const float4 *at, float4 *force, int n) {
     force[blockIdx.x * blockDim.x + threadIdx.x] = make_float4(x, y, z, 0);
 }
 
+extern "C" __global__ void nbody_global(const float4 *at, float4 *force, int n) {
+    float4 mine = at[blockIdx.x * blockDim.x + threadIdx.x];
+    float x = 0, y = 0, z = 0;
+    for (int j = 0; j < n; ++j) {
+        float4 other = at[j];
+        float dx = other.x - mine.x, dy = other.y - mine.y, dz = other.z - mine.z;
+        float r = rsqrtf(dx * dx + dy * dy + dz * dz + 1e-3f), s = other.w * r * r * r;
+        x += dx * s, y += dy * s, z += dz * s;
+    }
+    force[blockIdx.x * blockDim.x + threadIdx.x] = make_float4(x, y, z, 0);
+}
+
 extern "C" __global__ void mandelbrot(int *turns, int width, int most) {
     int i = blockIdx.x * blockDim.x + threadIdx.x, n = 0;
     float cx = -2.0f + 3.0f * (i % width) / width, cy = -1.5f + 3.0f * (i / width) / width;

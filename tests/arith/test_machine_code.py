@@ -11,7 +11,8 @@ import sys
 import threading
 import time
 import weakref
-from itertools import count
+from contextlib import suppress
+from itertools import count, pairwise
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,7 @@ import pytest
 from emulator.arith.fast import threads
 
 machine_code = pytest.importorskip("emulator.arith.fast.kernels.machine_code")
+crew = pytest.importorskip("emulator.arith.fast.kernels.crew")
 
 TEXT = """
 define i64 @twice(i64 %x) {
@@ -312,3 +314,68 @@ def test_nobody_computes_when_the_caller_has_failed(three_threads, monkeypatch, 
         threads.in_parts(piece, 12, 3)
     assert not running and len(interrupts) == more
     assert len(computed) < 11  # nobody takes another part
+
+
+# --- the crew -------------------------------------------------------------------------------------
+
+SCALED = """
+define i64 @scaled(i64 %first, i64 %end, i64 %by) {
+  %count = sub i64 %end, %first
+  %out = mul i64 %count, %by
+  ret i64 %out
+}
+"""
+
+
+def scaled(by, most=3):
+    """How many there are in each part of 1,000, times a number, in so many threads."""
+    kinds = [ctypes.c_int64] * 3
+    function = machine_code.function(SCALED, "scaled", ctypes.c_int64, *kinds)
+    cuts = threads.cuts_of(1000, most)
+    found = threads.in_native_parts(function, cuts, most, by)
+    assert found == [by * int(end - first) for first, end in pairwise(cuts)]
+    return len(found)
+
+
+def test_the_crew_computes_each_part_once(three_threads):
+    assert scaled(7, 1) == 1
+    for by in range(2000):
+        assert scaled(by) == 3 * threads._MANY_PARTS
+
+
+def test_a_crew_that_is_at_work_leaves_others_to_themselves(three_threads):
+    wrong = []
+
+    def ask(by):
+        try:
+            for _ in range(500):
+                scaled(by)
+        except AssertionError as error:
+            wrong.append(error)
+
+    asking = [threading.Thread(target=ask, args=(by,)) for by in range(4)]
+    for thread in asking:
+        thread.start()
+    for thread in asking:
+        thread.join()
+    assert not wrong
+
+
+def test_a_part_that_is_lost_is_noticed(three_threads, monkeypatch):
+    monkeypatch.setattr(crew.Crew, "run", lambda self, code, cuts, *rest: cuts[1:] * 0)
+    with pytest.raises(AssertionError):
+        scaled(7)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_a_forked_child_has_a_crew_of_its_own(three_threads):
+    scaled(3)
+    child = os.fork()
+    if not child:
+        with suppress(BaseException):
+            signal.alarm(60)
+            scaled(5)
+            os._exit(0)
+        os._exit(1)
+    assert os.waitpid(child, 0)[1] == 0

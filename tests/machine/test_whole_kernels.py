@@ -6,7 +6,7 @@ from test_compiled_engine import U32, assert_same, kernel, words
 
 from emulator import Module
 from emulator.arith.fast import threads
-from emulator.machine.compiled import loop, loop_function, loops, patterns
+from emulator.machine.compiled import claims, loop, loop_function, loops, patterns
 from emulator.machine.compiled.engine import Blocks
 from emulator.machine.compiled.loop import Loop
 
@@ -140,7 +140,9 @@ def test_phases(name, four_threads, monkeypatch):
     begun = []
     begin = loop._Call.begin
     monkeypatch.setattr(
-        loop._Call, "begin", lambda self, phase: begun.append(phase) or begin(self, phase)
+        loop._Call,
+        "begin",
+        lambda self, phase, **given: begun.append(phase) or begin(self, phase, **given),
     )
     assert_same(kernel(STORES[name]), 12, 64, [words(768), np.zeros(768, U32)])
     assert begun[:2] == [loop_function.APART, loop_function.SERIAL]
@@ -159,6 +161,63 @@ def test_stores_of_blocks_to_one_place_do_not_depend_on_threads(monkeypatch):
         Module(text)["go"].launch(16, 64, [words(1024), out], engine="compiled")
         found.add(out.tobytes())
     assert len(found) == 1
+
+
+#: stores of a block of 64 threads, and whether blocks may store at the same time: each to its own
+#: place, all to one line, some to a line of their neighbour, where a word says that was loaded
+#: before, where the block's own memory is read as well, and where the memory of others is
+CLAIMS = {
+    "own": ("st.global.u32 [%rd2], %r5;", True),
+    "one place": ("ld.param.u64 %rd2, [b]; st.global.u32 [%rd2], %r5;", False),
+    "shifted": ("@%p1 st.global.u32 [%rd2+12], %r5;", False),
+    "guarded": ("setp.lt.u32 %p2, %r3, 48; @%p2 st.global.u32 [%rd2], %r5;", True),
+    "vectors": ("mad.wide.u32 %rd2, %r0, 12, %rd2; st.global.v4.u32 [%rd2], "
+                "{%r5, %r5, %r3, %r5};", True),
+    "two": ("st.global.u32 [%rd2], %r5; st.global.u32 [%rd1], %r5;", True),
+    "loaded": ("mov.u32 %r6, room; ld.shared.u32 %r6, [%r6]; mad.wide.u32 %rd2, %r6, 4, %rd2; "
+               "st.global.u32 [%rd2], %r5;", True),
+    "own memory": ("mov.u32 %r6, room; ld.shared.u32 %r6, [%r6]; st.global.u32 [%rd2], %r6;", True),
+    "other memory": ("st.global.u32 [%rd2], %r5; ld.global.u32 %r6, [%rd2]; "
+                     "st.global.u32 [%rd1], %r6;", False),
+    "atomics": ("atom.global.add.u32 %r6, [%rd2], %r5;", False),
+}  # fmt: skip
+
+
+def claimed(name, monkeypatch):
+    """Whether blocks stored at the same time; both engines store the same."""
+    found = []
+    ask = loop._Native._may_store_together
+    monkeypatch.setattr(
+        loop._Native, "_may_store_together", lambda *given: found.append(ask(*given)) or found[-1]
+    )
+    text = kernel(f"""ld.global.u32 %r5, [%rd1]; setp.lt.u32 %p1, %r3, 64;
+        mov.u32 %r4, 0; AGAIN: {_WORK} add.u32 %r4, %r4, 1; setp.lt.u32 %p2, %r4, 2;
+        @%p2 bra AGAIN; {CLAIMS[name][0]}""")
+    outcome = assert_same(text, 16, 64, [words(1024), np.zeros(8192, U32)])
+    return found[0], outcome
+
+
+@pytest.mark.parametrize("name", [x for x in CLAIMS if x != "atomics"])
+def test_blocks_store_at_the_same_time_where_they_claim_lines_of_their_own(
+    name, four_threads, monkeypatch
+):
+    together, outcome = claimed(name, monkeypatch)
+    assert together == CLAIMS[name][1]
+    assert not isinstance(outcome[0], str)
+
+
+@pytest.mark.parametrize("name", ["atomics", "loaded", "other memory"])
+def test_parts_that_claim_nothing(name):
+    """As one part: it does more than store, or where it stores is loaded in it."""
+    program = Module(kernel(CLAIMS[name][0]))["go"].rewritten[0]
+    assert claims.claims_of(program.statements[:-1]) is None
+    own = Module(kernel(CLAIMS["own"][0]))["go"].rewritten[0]
+    assert claims.claims_of(own.statements[:-1])
+
+
+def test_a_claim_that_is_lost_is_noticed(four_threads, monkeypatch):
+    monkeypatch.setattr(claims, "_claim", lambda e, *given: claims.BIT(0))
+    assert claimed("one place", monkeypatch)[0]
 
 
 def test_where_parts_are_cut():

@@ -186,4 +186,5 @@ def native_function(
     def run(*given: Any) -> None:
         compute(*(x.ctypes.data if isinstance(x, np.ndarray) else x for x in given))
 
+    run.compute = compute  # type: ignore[attr-defined]
     return run

@@ -10,7 +10,11 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from functools import lru_cache, reduce
 from itertools import pairwise
 from operator import or_
-from typing import Any
+from typing import Any, cast
+
+import numpy as np
+
+from dtypes import Array
 
 #: multiply-adds below which a second thread costs more than it brings
 _WORTH_A_THREAD = 1 << 19
@@ -101,11 +105,46 @@ def in_parts(
     return reduce(or_, found, 0)
 
 
+def cuts_of(count: int, threads: int) -> Array:
+    """Where the parts of `count` start in so many threads, and where the last ends."""
+    threads = min(threads, count, processors())
+    parts = 1 if threads <= 1 else min(count, threads * _MANY_PARTS)
+    return np.arange(parts + 1) * count // parts
+
+
+def in_native_parts(
+    function: Callable[..., int], cuts: Array, threads: int, *given: int
+) -> list[int]:
+    """The results of ``function(first, end, *given)``, machine code of words of 8 bytes, between
+    the neighbours of `cuts`, in so many threads."""
+    from emulator.arith.fast.kernels import crew, machine_code
+
+    threads = min(threads, len(cuts) - 1, processors())
+    if threads > 1 and not getattr(_thread, "is_worker", False):
+        others = crew.crew()
+        part = crew.with_arguments(len(given))
+        words = np.array([machine_code.address_of_function(function), *given], np.int64)
+        if others is not None:
+            code = machine_code.address_of_function(part)
+            found = others.run(code, cuts, words.ctypes.data, threads)
+            if found is not None:
+                return cast("list[int]", found.tolist())
+    ends = cuts.tolist()
+    return [function(first, end, *given) or 0 for first, end in pairwise(ends)]
+
+
 def run_in_threads(tasks: Callable[..., None], count: int, work: int, *arguments: Any) -> None:
     """``tasks(first, last, *arguments)`` for all of `count`, in threads if it is worth it."""
+
+    threads = 1 + work // _WORTH_A_THREAD
+    compute = getattr(tasks, "compute", None)
+    if compute is not None:
+        words = (x.ctypes.data if isinstance(x, np.ndarray) else int(x) for x in arguments)
+        in_native_parts(compute, cuts_of(count, threads), threads, *words)
+        return
 
     def piece(first: int, last: int) -> int:
         tasks(first, last, *arguments)
         return 0
 
-    in_parts(piece, count, 1 + work // _WORTH_A_THREAD, _MANY_PARTS)
+    in_parts(piece, count, threads, _MANY_PARTS)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import Any, ClassVar, NamedTuple
 
@@ -23,7 +24,7 @@ class Layout(NamedTuple):
 
     warps: int
     #: the first warp of each thread block, and the end
-    starts: list[int]
+    starts: Array
     #: where each lane stands among all lanes of its warps; None: all are there
     slots: Array | None
     #: which lanes are there; one warp of ones where all are
@@ -40,10 +41,20 @@ def pointer(words: Array) -> int:
 
 
 def spread(
-    s: Strand, words: Array, dtype: np.dtype[Any], layout: Layout, held: list[Any]
+    s: Strand,
+    words: Array,
+    dtype: np.dtype[Any],
+    layout: Layout,
+    held: list[Any],
+    of_warps: bool = False,
 ) -> tuple[int, int]:
     """Address of words as those of whole warps, and the bytes from warp to warp: 0 where the words
-    of one warp stand for all. `held` keeps alive what was made."""
+    of one warp stand for all; `of_warps`: they are one word for each warp. `held` keeps alive what
+    was made."""
+    if of_warps:
+        words = np.ascontiguousarray(words, dtype)
+        held.append(words)
+        return pointer(words), words.itemsize
     if words.dtype != dtype:
         words = words.astype(dtype)
     if len(words) == 1:
@@ -77,7 +88,7 @@ def layout_of(s: Strand) -> Layout:
         numbers = wave.warps_of(s).numbers
         whole = len(numbers) * WARP == len(s)
         rows = numbers // wave.warps_per_cta
-        starts = [*np.flatnonzero(np.diff(rows, prepend=-1)).tolist(), len(numbers)]
+        starts = np.append(np.flatnonzero(np.diff(rows, prepend=-1)), len(numbers))
         tables = (
             rows * wave.shared_bytes,
             rows // wave.cluster_size * wave.cluster_size * wave.shared_bytes,
@@ -102,33 +113,63 @@ def by_warp(words: Array, layout: Layout) -> Array:
     return words.reshape(-1, WARP) if len(words) > 1 else words
 
 
-class Registers:
-    """Registers that a native function writes: those of a warp lie side by side, in memory that is
-    kept for the next call, as new pages cost more than the work of many a call."""
+class Kept:
+    """Memory that is kept for the next call, as new pages cost more than the work of many a call:
+    at most one array, of at most so many bytes."""
 
-    #: memory that no call uses: at most one array, of at most so many bytes
-    _free: ClassVar[list[Array]] = []
     _MOST = 1 << 26
 
-    def __init__(self, dtypes: dict[Any, np.dtype[Any]]) -> None:
+    def __init__(self) -> None:
+        self._free: list[Array] = []
+
+    def take(self, size: int) -> Array:
+        """So many bytes, of any contents."""
+        room = None
+        with suppress(IndexError):  # another thread may have taken it
+            room = self._free.pop()
+        return np.empty(size, np.uint8) if room is None or len(room) < size else room[:size]
+
+    def give_back(self, room: Array) -> None:
+        """The memory of a call that is over."""
+        whole: Array = room
+        while whole.base is not None:
+            whole = whole.base
+        if whole.nbytes <= self._MOST:
+            self._free[:] = [whole]
+
+
+class Registers:
+    """Where a native function keeps registers: those of a warp lie side by side, and registers that
+    are never alive at the same time share a place."""
+
+    _kept: ClassVar[Kept] = Kept()
+
+    def __init__(self, dtypes: dict[Any, np.dtype[Any]], alive: Iterable[int]) -> None:
+        """`alive`: for each place where registers lie in memory, as bits, those that somebody may
+        read from there on."""
         self._places: dict[Any, tuple[int, np.dtype[Any]]] = {}
-        self._bytes = 0  # of a warp
-        for key, dtype in sorted(dtypes.items(), key=lambda item: -item[1].itemsize):
-            self._places[key] = self._bytes, dtype
-            self._bytes += WARP * dtype.itemsize
+        self.bytes_of_warp = 0
+        keys = sorted(dtypes, key=lambda key: (-dtypes[key].itemsize, key))
+        apart = _neighbours(keys, alive)
+        slots: list[tuple[int, np.dtype[Any], int]] = []
+        for key in keys:
+            dtype = dtypes[key]
+            for number, (first, held, users) in enumerate(slots):
+                if held == dtype and not users & apart[key]:
+                    slots[number] = first, held, users | 1 << key
+                    break
+            else:
+                first = self.bytes_of_warp
+                slots.append((first, dtype, 1 << key))
+                self.bytes_of_warp += WARP * dtype.itemsize
+            self._places[key] = first, dtype
 
     def __contains__(self, key: object) -> bool:
         return key in self._places
 
     def take(self, warps: int) -> Array:
         """Memory for so many warps, ``(warps, bytes)``."""
-        size = warps * self._bytes
-        room = None
-        with suppress(IndexError):  # another thread may have taken it
-            room = self._free.pop()
-        if room is None or len(room) < size:
-            room = np.empty(size, np.uint8)
-        return room[:size].reshape(warps, self._bytes)
+        return self._kept.take(warps * self.bytes_of_warp).reshape(warps, self.bytes_of_warp)
 
     def words(self, room: Array, key: Any) -> Array:
         """The words ``(warps, 32)`` of a register."""
@@ -137,12 +178,24 @@ class Registers:
 
     def place(self, start: int, key: Any) -> tuple[int, int]:
         """Address of a register in memory at `start`, and the bytes from warp to warp."""
-        return start + self._places[key][0], self._bytes
+        return start + self._places[key][0], self.bytes_of_warp
 
     def give_back(self, room: Array) -> None:
         """The memory of a call that is over."""
-        if room.base is not None and room.base.nbytes <= self._MOST:
-            self._free[:] = [room.base]
+        self._kept.give_back(room)
+
+
+def _neighbours(keys: Sequence[int], alive: Iterable[int]) -> dict[int, int]:
+    """For each register, as bits, those that are alive anywhere where it is."""
+    known = sum(1 << key for key in keys)
+    out = dict.fromkeys(keys, 0)
+    for bits in {x & known for x in alive}:
+        left = bits
+        while left:
+            key = (left & -left).bit_length() - 1
+            left &= left - 1
+            out[key] |= bits
+    return out
 
 
 _keep = ctypes.CFUNCTYPE(None, ctypes.py_object, *[ctypes.c_int64] * 3)(Arena.keep_row)
@@ -167,12 +220,12 @@ def refreshed(s: Strand, layout: Layout) -> Array:
         "shared_bytes": wave.shared_bytes,
         "shared_limit": wave.shared_limit,
         "cluster_size": wave.cluster_size,
-        # from a word of shared memory to its entry
-        "ledger": pointer(wave.ledger) - pointer(wave.shared),
         "local": pointer(wave.local),
         "local_bytes": wave.local.shape[1],
         "local_limit": wave.local_bytes,
     }
+    if "mbarrier" in wave.grid.program.effects:  # from a word of shared memory to its entry
+        words["ledger"] = pointer(wave.ledger) - pointer(wave.shared)
     for name, word in words.items():
         layout.context[CONTEXT.index(name)] = word
     return layout.context

@@ -15,8 +15,9 @@ from llvmlite import ir
 from emulator.arith.fast.words import POINTER, WORD, Value
 from emulator.isa.movement import ROW_BYTES, Movement
 from emulator.isa.ordinary.instruction import OrdinaryInstruction
+from emulator.isa.wmma import WmmaTransfer
 from emulator.layout.fragment import Fragment
-from emulator.machine.compiled import rules
+from emulator.machine.compiled import rules, wmma_lines
 from emulator.machine.compiled.compute import compute
 from emulator.machine.compiled.function import NativeFunction
 from emulator.machine.compiled.warp_emitter import WIDTH, WarpEmitter, integers
@@ -36,6 +37,8 @@ def fits(statement: Statement) -> bool:
         return False
     if isinstance(ins, Movement):
         return ins.form.shape == "m8n8"
+    if isinstance(ins, WmmaTransfer):
+        return wmma_lines.fits(statement)
     if not isinstance(ins, OrdinaryInstruction):
         return False
     if ins.scope != "warp" or ("barrier" not in ins.effects and rules.find(ins, {}) is None):
@@ -105,6 +108,8 @@ def emit(t: NativeFunction, statement: Statement) -> None:
     ins = statement.instruction
     if isinstance(ins, Movement):
         _MOVEMENTS[ins.family](t, statement, ins)
+    elif isinstance(ins, WmmaTransfer):
+        wmma_lines.emit(t, statement)
     elif isinstance(ins, OrdinaryInstruction) and ins.rule:
         compute(t, statement)
 

@@ -29,8 +29,9 @@ if TYPE_CHECKING:
 _NO_LIMIT = 1 << 62
 #: seconds that a block runs as steps before it is looked at
 _COLD = 0.02
-#: lanes that run together where the kernel is a native function, which its threads share
-_NATIVE_LANES = 1 << 17
+#: lanes that run together where the kernel is a native function, which its threads share, and bytes
+#: of their registers
+_NATIVE_LANES, _NATIVE_BYTES = 1 << 19, 1 << 26
 
 
 class Blocks(engine.Blocks):
@@ -221,7 +222,10 @@ class Grid(engine.Grid):
     def lanes_together(self) -> int:
         loop = self.blocks.loops.get(self.function.first)
         is_native = self.launch.regions is None and loop is not None and loop.is_native
-        return _NATIVE_LANES if is_native else super().lanes_together()
+        if not is_native:
+            return super().lanes_together()
+        assert loop is not None
+        return min(_NATIVE_LANES, _NATIVE_BYTES // loop.bytes_of_lane)
 
 
 class LazyGrid(Grid):

@@ -10,6 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,7 @@ from emulator.arith.scalar.types import TYPES
 from emulator.machine.compiled.memory import Memory, define_locate
 from emulator.machine.compiled.warp_emitter import WIDTH, WarpEmitter, integers
 from emulator.machine.vector.memory import shared_rank
-from emulator.machine.vector.special import special
+from emulator.machine.vector.special import ctas_along, special
 from emulator.machine.vector.strand import Strand
 from emulator.ptx.program import (
     REGISTER_BITS,
@@ -40,6 +41,7 @@ from emulator.ptx.program import (
 from emulator.targets import Target
 
 NAME = "segment"
+_AXES = "xyz"
 
 #: a register that a segment writes, and what its array holds
 Output = tuple[int, np.dtype[Any]]
@@ -55,10 +57,12 @@ class Input:
     fixed: Array | None = None
     #: keeps memory alive whose address the function holds
     owner: Any = None
+    #: there is one word for each warp, not for each lane
+    of_warps: bool = False
 
 
 class NativeFunction(ABC):
-    """A function that is being written: ``i64 (arguments, first, end, context, ...)``.
+    """A function that is being written: ``i64 (first, end, arguments, context, ...)``.
 
     What follows the statements that it consists of, and where its registers are between them, is
     said by the classes below.
@@ -73,9 +77,9 @@ class NativeFunction(ABC):
         self._values: dict[Any, Value] = {}
         self._written: dict[int, None] = {}
         self._module = module = ir.Module(NAME)
-        type_ = ir.FunctionType(LONG, [POINTER, LONG, LONG, POINTER, *more])
+        type_ = ir.FunctionType(LONG, [LONG, LONG, POINTER, POINTER, *more])
         self.native = ir.Function(module, type_, NAME)
-        self.arguments, self._first, self._end, context, *self._more = self.native.args
+        self._first, self._end, self.arguments, context, *self._more = self.native.args
         self._entry = entry = ir.IRBuilder(self.native.append_basic_block("entry"))
         self.e = WarpEmitter(module, ir.IRBuilder(entry.block), self._address_of, entry)
         self.b = self.e.builder
@@ -119,6 +123,10 @@ class NativeFunction(ABC):
         if key not in self._values:
             number = self._number(key, given)
             bits, size = given.dtype.itemsize * 8, given.dtype.itemsize
+            if given.of_warps:
+                word = self.b.load(self._argument(number), typ=ir.IntType(bits), align=size)
+                self._values[key] = self.e.splat(word)
+                return self._values[key]
             words = self.b.load(self._argument(number), typ=integers(bits), align=size)
             if given.dtype == np.bool_:
                 words = self.b.icmp_unsigned("!=", words, self.e.word(8, 0))
@@ -208,6 +216,10 @@ class NativeFunction(ABC):
         return out
 
     def _special(self, name: str) -> Value:
+        base, _, axis = name.partition(".")
+        if base == "%ctaid" and axis in _AXES:
+            read = partial(_ctas_of_warps, _AXES.index(axis))
+            return self.input(name, Input(read, np.dtype(np.uint32), of_warps=True))
         return self.input(name, Input(lambda s: special(s, name), np.dtype(np.uint32)))
 
     def _local(self, offset: int) -> Value:
@@ -305,6 +317,13 @@ class SegmentFunction(NativeFunction):
 
 def _dtype_of(type_: str) -> np.dtype[Any]:
     return np.dtype(np.bool_ if type_ == "pred" else f"uint{REGISTER_BITS[type_]}")
+
+
+def _ctas_of_warps(axis: int, s: Strand) -> Array:
+    """The coordinate of its block along an axis, for each warp of a strand."""
+    wave = s.wave
+    coordinates = ctas_along(wave, axis)
+    return coordinates[wave.warps_of(s).numbers // wave.warps_per_cta]
 
 
 def _present(s: Strand) -> Array:

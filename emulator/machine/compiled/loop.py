@@ -5,9 +5,11 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Sequence
+from functools import reduce
 from math import inf
+from operator import or_
 from time import perf_counter
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,11 +17,12 @@ from numpy.typing import NDArray
 from dtypes import Array
 from emulator.arith.engines import Engine, by_kernels, may_use_kernels
 from emulator.arith.fast.kernels import machine_code
-from emulator.arith.fast.threads import in_parts
+from emulator.arith.fast.threads import cuts_of, in_native_parts, in_parts, processors
 from emulator.machine.compiled import mbarriers, products, warpgroups
 from emulator.machine.compiled.atomics import order_matters
 from emulator.machine.compiled.blocks import always_live
 from emulator.machine.compiled.calls import (
+    Kept,
     Layout,
     Registers,
     by_warp,
@@ -28,6 +31,7 @@ from emulator.machine.compiled.calls import (
     refreshed,
     spread,
 )
+from emulator.machine.compiled.claims import OWNER_BITS, claims_of
 from emulator.machine.compiled.function import NAME
 from emulator.machine.compiled.loop_function import (
     APART,
@@ -35,13 +39,14 @@ from emulator.machine.compiled.loop_function import (
     EVERY,
     MET,
     RECORD,
+    REFUSED,
     SERIAL,
     STORED,
     LoopFunction,
 )
 from emulator.machine.compiled.loops import Part, loops_of, stands_alone, threads_of_barrier
 from emulator.machine.compiled.segment import SIGNATURE, WORTH_A_THREAD, seconds_to_compile, work_of
-from emulator.machine.compiled.traces import merged
+from emulator.machine.compiled.traces import differ, merged
 from emulator.machine.compiled.translation import need_all_lanes, need_no_delay, stay_apart
 from emulator.machine.shared.products import is_wgmma
 from emulator.machine.vector.fragments import is_whole
@@ -51,17 +56,23 @@ from emulator.ptx.program import Function, Liveness, Program
 from emulator.targets import Target
 
 #: statements that warps may execute in one call: those who interrupt a launch wait for them
-_MOST_STATEMENTS = 1 << 25
+_MOST_STATEMENTS = 1 << 27
 #: parts of a loop that a warp executes in one call at most, and branches backward where it looks at
 #: memory that others may change; fewer where others are ready
 _MOST_PARTS, _POLLS, _POLLS_BESIDE = 4096, 2048, 16
+#: parts in the traces of all groups, roughly
+_TRACES = 1 << 24
 _TURNS = 1 << 30
 #: calls that lead nowhere before a loop is left to steps
 _MOST_VAIN = 8
 #: parts in the traces of groups that are worth a thread to merge them
 _MERGED = 1 << 14
-#: phases of a call, before the rest is one
-_MOST_PHASES = 16
+#: pairs of phases of a call, before the rest is one
+_MOST_PHASES = 32
+#: phases of blocks that could not store at the same time before it is tried no more
+_MOST_REFUSED = 8
+#: bits of the number of entries of the smallest table of claims
+_FEWEST_CLAIMS = 10
 
 
 class Ended(NamedTuple):
@@ -98,7 +109,7 @@ class Loop:
         self._liveness, self._always = liveness, always_live
         self._places = {part.pc: part for part in parts}
         statements = [x for part in parts for x in part.statements]
-        self._stays = np.array([part.pc for part in parts if part.may_stay], np.uint32)
+        self._stays = [part.pc for part in parts if part.may_stay]
         self._no_delay = need_no_delay(statements)
         self._by_groups = any(map(is_wgmma, statements))
         self._multiplies = self._by_groups or any(products.fits(x, target) for x in statements)
@@ -111,9 +122,9 @@ class Loop:
         #: the warps of a block do
         self._in_blocks = order_matters(statements)
         #: parts that blocks execute one after the other; phases are worth it where not all are
-        self.serial = frozenset(x.pc for x in parts if not stay_apart(x.statements))
+        self.serial = {x.pc: claims_of(x.statements) for x in parts if not stay_apart(x.statements)}
         if self._in_step or any(map(stands_alone, statements)) or len(self.serial) == len(parts):
-            self.serial = frozenset()
+            self.serial = {}
         self._apart = not self._in_step and (bool(self.serial) or stay_apart(statements))
         #: for how many threads its barriers are, 0: all of a block
         self._barriers = {threads_of_barrier(x.barrier) for x in parts if x.barrier is not None}
@@ -143,6 +154,11 @@ class Loop:
     def is_native(self) -> bool:
         """Whether it has been compiled, and runs."""
         return self._native is not None and not self.gives_up
+
+    @property
+    def bytes_of_lane(self) -> int:
+        """Bytes of the registers of a lane that lie in memory between parts."""
+        return 1 if self._native is None else self._native.bytes_of_lane
 
     def can_run(self, s: Strand) -> bool:
         if self._left > 0:
@@ -202,8 +218,9 @@ class Loop:
         if self._in_step:
             together = layout.warps
         room = _MOST_STATEMENTS // (self._work * layout.warps)
-        room = 4 * len(self.parts) + max(16, min(room, _MOST_PARTS))
         groups = -(-layout.warps // together)
+        room = min(room, _MOST_PARTS, _TRACES // groups)
+        room = 4 * len(self.parts) + max(16, room)
         room = min(room, 2 * len(self.parts) + 1 + left // (groups * self._longest))
         turns = _TURNS
         if self._polls:
@@ -211,6 +228,7 @@ class Loop:
         threads = 1
         if self._apart and together <= s.wave.warps_per_cta:
             threads += layout.warps * self._usual * self._work // WORTH_A_THREAD
+            threads = min(threads, processors())
         while True:
             call = _Call(s, layout, limit, turns, room, together)
             self._native.run(s, layout, call, threads)
@@ -226,6 +244,7 @@ class Loop:
         if self._vain > _MOST_VAIN:
             self._left = inf
         ended = self._ended(layout, call)
+        call.end()
         return ended._replace(for_steps=frozenset()) if learned else ended
 
     def _ended(self, layout: Layout, call: _Call) -> Ended:
@@ -241,7 +260,7 @@ class Loop:
             statements,
             int(call.record("lanes").sum()),
             dict(sorted(zip(lows[tired >= 0].tolist(), tired[tired >= 0].tolist(), strict=True))),
-            frozenset(self._stays[np.isin(self._stays, lows)].tolist()),
+            frozenset({*self._stays} & {*lows.tolist()} if self._stays else ()),
             failed,
         )
 
@@ -251,10 +270,10 @@ class Loop:
         lengths = np.ascontiguousarray(call.record("parts"))
         first = int(lengths[0])
         trace = call.trace
-        if (lengths == first).all() and (trace[:, :first] == trace[0, :first]).all():
+        threads = min(1 + int(lengths.sum()) // _MERGED, processors())
+        if (lengths == first).all() and not differ(trace, first, threads):
             return int(call.records[0, RECORD.index("statements")]), lengths
         weights = np.array([part.count for part in self.parts], np.int64)
-        threads = 1 + int(lengths.sum()) // _MERGED
         if (call.record("failed") >= 0).any():
             threads = 1
         ends = np.zeros_like(lengths)
@@ -297,6 +316,9 @@ class Loop:
 class _Call:
     """The arrays of a call; see `loop_function.CALL`."""
 
+    #: memory of traces
+    _kept: ClassVar[Kept] = Kept()
+
     def __init__(
         self, s: Strand, layout: Layout, limit: int, turns: int, room: int, together: int
     ) -> None:
@@ -309,17 +331,30 @@ class _Call:
         else:
             self.whole = np.packbits(layout.present, bitorder="little").view(np.uint32)
         self.mask = self.whole.copy()
-        self.pcs = np.zeros((warps, WARP), np.uint32)
-        self.trace = np.empty((len(self.starts), room), np.uint16)
+        # Those of warps that stay together are never looked at.
+        self.pcs = np.empty((warps, WARP), np.uint32)
+        held = self._kept.take(2 * len(self.starts) * room)
+        self.trace = held.view(np.uint16).reshape(len(self.starts), room)
         self.records = np.zeros((len(self.starts), len(RECORD)), np.int64)
         words = {
             "together": together, "limit": limit, "turns": turns, "room": room, "phase": EVERY,
-            **{name: pointer(getattr(self, name)) for name in CALL[5:]},
+            "claims": 0, "shift": 0,
+            **{name: pointer(getattr(self, name)) for name in CALL[CALL.index("low") :]},
         }  # fmt: skip
         self.words = np.array([words[name] for name in CALL], np.int64)
 
-    def begin(self, phase: int) -> None:
-        self.words[CALL.index("phase")] = phase
+    def begin(self, phase: int, claims: bool = False) -> None:
+        """Starts a phase; `claims`: with an empty table of them."""
+        bits = max(_FEWEST_CLAIMS, (len(self.low) * WARP - 1).bit_length())
+        self.claimed = claims
+        self._claims = np.zeros(1 << bits if claims else 0, np.int64)
+        words = {"phase": phase, "claims": pointer(self._claims) if claims else 0}
+        for name, word in {**words, "shift": 64 - bits}.items():
+            self.words[CALL.index(name)] = word
+
+    def end(self) -> None:
+        """Nobody looks at its trace any more."""
+        self._kept.give_back(self.trace)
 
     @property
     def is_over(self) -> bool:
@@ -351,9 +386,16 @@ class _Native:
         made = LoopFunction(parts, function, target, loop.live_at, self._serial).written()
         self._inputs = made.inputs
         self._written = [key for key, _ in made.inputs if key in made.written]
-        self._registers = Registers({x: y.dtype for x, y in made.inputs if x in made.written})
+        alive = [loop.live_at(x.pc) for x in parts]
+        # A part writes what is alive at either of its ends, whichever a lane comes to.
+        alive += [loop.live_at(x.target) | loop.live_at(x.following) for x in parts]
+        kept = {x: y.dtype for x, y in made.inputs if x in made.written}
+        self._registers = Registers(kept, alive)
         self._sites = made.sites
+        self.bytes_of_lane = 1 + self._registers.bytes_of_warp // WARP
         self._live_at = loop.live_at
+        #: phases in which threads could not store at the same time
+        self._refused = 0
         self._function = machine_code.Improved(made.text, NAME, *SIGNATURE, ctypes.c_void_p)
 
     def run(self, s: Strand, layout: Layout, call: _Call, threads: int) -> None:
@@ -370,24 +412,17 @@ class _Native:
                     registers.words(room, key)[...] = by_warp(given.read(s), layout)
                 words += registers.place(start, key)
             else:
-                words += spread(s, given.read(s), given.dtype, layout, held)
+                words += spread(s, given.read(s), given.dtype, layout, held, given.of_warps)
         arguments, context = np.array(words, np.int64), refreshed(s, layout)
         compute = self._function.now
+        shared = pointer(arguments), pointer(context), pointer(call.words)
 
-        def piece(first: int, last: int) -> int:
-            starts = layout.starts
-            return int(
-                compute(
-                    pointer(arguments),
-                    starts[first],
-                    starts[last],
-                    pointer(context),
-                    pointer(call.words),
-                )
-            )
+        def run(threads: int) -> int:
+            cuts = layout.starts[cuts_of(len(layout.starts) - 1, threads)]
+            return reduce(or_, in_native_parts(compute, cuts, threads, *shared), 0)
 
         begun = perf_counter()
-        s.wave.grid.progress += self._in_phases(piece, call, len(layout.starts) - 1, threads)
+        s.wave.grid.progress += self._in_phases(run, call, threads) & STORED
         self._function.ran(perf_counter() - begun)
         after = 0
         for pc in np.flatnonzero(np.bincount(call.pcs_of_lanes(layout))).tolist():
@@ -398,23 +433,36 @@ class _Native:
                 s.write(index, array if layout.slots is None else array[layout.slots])
         registers.give_back(room)
 
-    def _in_phases(
-        self, piece: Callable[[int, int], int], call: _Call, blocks: int, threads: int
-    ) -> int:
-        """Runs all blocks; whether they stored anything. Phases do not depend on the number of
-        threads, as stores of blocks to one place do on phases."""
+    def _in_phases(self, run: Callable[[int], int], call: _Call, threads: int) -> int:
+        """Runs all blocks, in so many threads; the bits of all. Phases do not depend on the number
+        of threads, as stores of blocks to one place do on phases."""
         if not self._serial:
-            return in_parts(piece, blocks, threads) & STORED
+            return run(threads)
         found = 0
-        for number in range(_MOST_PHASES):
-            serial = number % 2 == 1
-            call.begin(SERIAL if serial else APART)
-            now = in_parts(piece, blocks, 1 if serial else threads)
+        for _ in range(_MOST_PHASES):
+            may_claim = self._refused <= _MOST_REFUSED and not len(call.low) >> OWNER_BITS
+            call.begin(APART, claims=threads > 1 and may_claim)
+            now = run(threads)
             found |= now
             if not now & MET or call.is_over:
-                return found & STORED
-        call.begin(EVERY)
-        return (found | piece(0, blocks)) & STORED
+                break
+            together = self._may_store_together(call, now)
+            call.begin(SERIAL)
+            now = run(threads if together else 1)
+            found |= now
+            if not now & MET or call.is_over:
+                break
+        else:
+            call.begin(EVERY)
+            found |= run(1)
+        return found
+
+    def _may_store_together(self, call: _Call, found: int) -> bool:
+        """True if threads store to places of their own next, by the claims of all."""
+        if not call.claimed:
+            return False
+        self._refused += bool(found & REFUSED)
+        return not found & REFUSED
 
     def learn(self) -> bool:
         """Looks after products that it left because their descriptors were new; whether any can be

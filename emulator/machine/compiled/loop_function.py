@@ -9,35 +9,36 @@ are as they were at the start of the part.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from llvmlite import ir
 
 from emulator.arith.fast.words import BIT, LONG, POINTER, WORD, Value
-from emulator.machine.compiled import warpgroups
+from emulator.machine.compiled import claims, warpgroups
 from emulator.machine.compiled.function import Input, NativeFunction
 from emulator.machine.compiled.loops import Part
 from emulator.machine.compiled.translation import bases_of_many, emit, need_all_lanes
 from emulator.machine.compiled.warp_emitter import WIDTH, WarpEmitter, integers
 from emulator.machine.shared.products import is_wgmma
-from emulator.ptx.program import Function
+from emulator.ptx.program import Function, Statement
 from emulator.targets import Target
 
 #: what a call says, in words of 8 bytes: how many warps take turns part by part, the first pc that
-#: is for others, the most branches backward of parts that poll and parts executed, the phase;
-#: arrays of the warps: the lowest pc of each, its lanes there, all its lanes, those that have not
-#: ended, the pcs of lanes where they differ, the numbers of the parts that were executed, and what
-#: happened
+#: is for others, the most branches backward of parts that poll and parts executed, the phase, and
+#: the table of claims with 64 less the bits of a place in it; arrays of the warps: the lowest pc of
+#: each, its lanes there, all its lanes, those that have not ended, the pcs of lanes where they
+#: differ, the numbers of the parts that were executed, and what happened
 CALL = (
-    "together", "limit", "turns", "room", "phase",
+    "together", "limit", "turns", "room", "phase", "claims", "shift",
     "low", "mask", "whole", "alive", "pcs", "trace", "records",
 )  # fmt: skip
 #: which parts run in a call: all; those that write no memory of other blocks, which threads execute
-#: at the same time; the others
+#: at the same time, with the claims of the next of the others where there is a table; one of those
 EVERY, APART, SERIAL = range(3)
-#: bits that the function returns: something was stored, a part of another phase was met
-STORED, MET = 1, 2
+#: bits that the function returns: something was stored, a part of another phase was met, a line is
+#: claimed by others
+STORED, MET, REFUSED = 1, 2, 4
 #: what happened to warps that take turns, in words of 8 bytes: parts, statements and statements of
 #: threads executed; the pc of the part that branched backward too often, the statement that must
 #: not be executed; -1: none; and the warp that it belongs to
@@ -61,9 +62,9 @@ class LoopText(NamedTuple):
 
 
 class LoopFunction(NativeFunction):
-    """The function ``i64 (arguments, first, end, context, call)``; it returns bits. `live_at` gives
+    """The function ``i64 (first, end, arguments, context, call)``; it returns bits. `live_at` gives
     the registers, as bits, that may be read from a pc on; `serial` the pcs of parts that run in the
-    phase of that name, where there are phases."""
+    phase of that name, where there are phases, each with the statements of its claims."""
 
     def __init__(
         self,
@@ -71,10 +72,10 @@ class LoopFunction(NativeFunction):
         function: Function,
         target: Target,
         live_at: Callable[[int], int],
-        serial: Collection[int] = (),
+        serial: Mapping[int, Sequence[Statement] | None] | None = None,
     ) -> None:
         super().__init__(function, target, POINTER)
-        self._serial = serial
+        self._serial = serial or {}
         self._parts, self._live_at = parts, live_at
         self._kept: set[int] = set()
         entry = self._entry
@@ -84,7 +85,7 @@ class LoopFunction(NativeFunction):
             for i, name in enumerate(CALL)
         }
         self._count = {name: entry.alloca(LONG) for name in _COUNTERS}
-        self._turned, self._went = entry.alloca(LONG), entry.alloca(LONG)
+        self._turned, self._went, self._served = (entry.alloca(LONG) for _ in range(3))
         self._sites: list[warpgroups.Site] = []
         #: where a part ends that not all of its warps have executed; None: it is another part
         self._stays: Any = None
@@ -105,6 +106,7 @@ class LoopFunction(NativeFunction):
         self._group = b.udiv(start, self._given["together"])
         self._to = b.select(b.icmp_unsigned("<", last, self._end), last, self._end)
         b.store(LONG(0), self._count["turns"])
+        b.store(LONG(0), self._served)
         for name in _GOES_ON:  # with what the phases before have left
             records = self._place("records", self._group, 8 * len(RECORD))
             at = b.gep(records, [LONG(RECORD.index(name))], source_etype=LONG)
@@ -191,13 +193,10 @@ class LoopFunction(NativeFunction):
         b = self.b
         b.position_at_end(self._starts[part.pc])
         if self._serial:
-            other = LONG(APART if part.pc in self._serial else SERIAL)
-            with b.if_then(b.icmp_unsigned("==", self._given["phase"], other), likely=False):
-                b.store(b.or_(b.load(self._stored, typ=LONG), LONG(MET)), self._stored)
-                b.branch(self._finish)
+            self._write_phase(part)
         if part.barrier is not None:
             self._each_warp(lambda warp: self._require_at_barrier(warp, part))
-            b.store(b.or_(b.load(self._stored, typ=LONG), LONG(STORED)), self._stored)
+            self._return_too(LONG(STORED))
         if need_all_lanes(part.statements, self.target):
             self._each_warp(lambda warp: self._require_all(warp, part))
         if part.may_stay:
@@ -220,6 +219,46 @@ class LoopFunction(NativeFunction):
             self._record("tired", LONG(part.pc))
             b.branch(self._finish)
         b.branch(self._dispatch)
+
+    def _write_phase(self, part: Part) -> None:
+        """Leaves the loop where a part is of another phase, and claims what it is to store."""
+        b, phase = self.b, self._given["phase"]
+        if part.pc not in self._serial:
+            with b.if_then(b.icmp_unsigned("==", phase, LONG(SERIAL)), likely=False):
+                self._return_too(LONG(MET))
+                b.branch(self._finish)
+            return
+        apart = b.icmp_unsigned("==", phase, LONG(APART))
+        served = b.icmp_unsigned("!=", b.load(self._served, typ=LONG), LONG(0))
+        served = b.and_(served, b.icmp_unsigned("==", phase, LONG(SERIAL)))
+        b.store(LONG(1), self._served)
+        with b.if_then(b.or_(served, apart), likely=False):
+            stores = self._serial[part.pc]
+            self._return_too(LONG(MET | (REFUSED if stores is None else 0)))
+            claims = b.icmp_unsigned("!=", self._given["claims"], LONG(0))
+            if stores is not None:
+                with b.if_then(b.and_(apart, claims)):
+                    self._each_warp(lambda warp: self._claim_if_there(warp, part, stores))
+            b.branch(self._finish)
+
+    def _return_too(self, bits: Value) -> None:
+        self.b.store(self.b.or_(self.b.load(self._stored, typ=LONG), bits), self._stored)
+
+    def _claim_if_there(self, warp: Value, part: Part, stores: Sequence[Statement]) -> None:
+        b = self.b
+        table = b.inttoptr(self._given["claims"], POINTER)
+        owner = b.add(self._first, LONG(1))
+        with b.if_then(b.icmp_unsigned("==", self._word("low", warp), WORD(part.pc))):
+            self.at(warp)
+            self._values, self._written, self.bases = {}, {}, ()
+            self.memory.begin()
+            self.present = self.e.lanes_of(self._word("mask", warp))
+            for statement in stores:
+                if not claims.stores(statement):
+                    emit(self, statement)
+                    continue
+                refused = claims.emit(self, statement, table, self._given["shift"], owner)
+                self._return_too(b.shl(b.zext(refused, LONG), LONG(REFUSED.bit_length() - 1)))
 
     def _note(self, number: int, part: Part) -> Value:
         """Counts a part as executed; how many were."""

@@ -12,7 +12,7 @@ import numpy as np
 
 from emulator.arith.engines import Engine, by_kernels, may_use_kernels
 from emulator.arith.fast.kernels import machine_code
-from emulator.arith.fast.threads import in_parts
+from emulator.arith.fast.threads import cuts_of, in_native_parts
 from emulator.isa.matrix import MatrixInstruction
 from emulator.machine.compiled import DONE, refused, warpgroups
 from emulator.machine.compiled.calls import layout_of, pointer, refreshed, spread
@@ -36,7 +36,7 @@ WORTH_A_THREAD, _PRODUCT = 1 << 14, 200
 Step = Callable[[Strand], None]
 #: of a native function: see `NativeFunction`
 SIGNATURE = (
-    ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p,
+    ctypes.c_int64, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p,
 )  # fmt: skip
 
 
@@ -149,31 +149,22 @@ class _Native:
             if given.fixed is not None:
                 words += [pointer(given.fixed), 0]
             else:
-                words += spread(s, given.read(s), given.dtype, layout, held)
+                words += spread(s, given.read(s), given.dtype, layout, held, given.of_warps)
         made = [np.empty(layout.warps * WARP, dtype) for _, dtype in self._outputs]
         for array in made:
             words += [pointer(array), WARP * array.itemsize]
         arguments = np.array(words, np.int64)
         context = refreshed(s, layout)
-        wrong: list[int] = []
-        compute, begun = self._function.now, perf_counter()
-
-        def piece(first: int, last: int) -> int:
-            """Runs some blocks; whether they stored anything."""
-            result = compute(
-                pointer(arguments), layout.starts[first], layout.starts[last], pointer(context)
-            )
-            if result < 0:
-                wrong.append(-1 - int(result))
-            return max(int(result), 0)
-
+        begun = perf_counter()
         work = self._work * layout.warps if self._translated.apart else 0
-        blocks = len(layout.starts) - 1
-        stored = in_parts(piece, blocks, 1 + work // WORTH_A_THREAD)
+        threads = 1 + work // WORTH_A_THREAD
+        cuts = layout.starts[cuts_of(len(layout.starts) - 1, threads)]
+        shared = pointer(arguments), pointer(context)
+        found = in_native_parts(self._function.now, cuts, threads, *shared)
         self._function.ran(perf_counter() - begun)
-        if wrong:
-            return min(wrong)
-        s.wave.grid.progress += stored
+        if min(found) < 0:
+            return min(-1 - result for result in found if result < 0)
+        s.wave.grid.progress += max(found)
         for (index, _), array in zip(self._outputs, made, strict=True):
             s.write(index, array if layout.slots is None else array[layout.slots])
         if self._translated.arrives:

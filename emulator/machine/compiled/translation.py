@@ -15,6 +15,7 @@ from dtypes import Array
 from emulator.arith.fast.words import Value
 from emulator.arith.scalar.types import TYPES
 from emulator.isa.ordinary.instruction import OrdinaryInstruction
+from emulator.isa.wmma import WmmaTransfer
 from emulator.machine.compiled import (
     atomics,
     collective,
@@ -23,6 +24,7 @@ from emulator.machine.compiled import (
     products,
     rules,
     warpgroups,
+    wmma_lines,
 )
 from emulator.machine.compiled.compute import compute
 from emulator.machine.compiled.function import Input, NativeFunction, Output, SegmentFunction
@@ -109,6 +111,13 @@ def need_no_delay(statements: Sequence[Statement]) -> bool:
 
 def stay_apart(statements: Sequence[Statement]) -> bool:
     """True if blocks write no memory but their own, so that they may run at the same time."""
+    if any(
+        isinstance(x.instruction, WmmaTransfer)
+        and x.instruction.verb == "store"
+        and wmma_lines.space_of(x) != "shared"
+        for x in statements
+    ):
+        return False
     return all(
         space_of(x, x.operands[name]) in ("shared", "local")
         for x in statements

@@ -84,14 +84,19 @@ def value_of(name: str) -> Value:
     raise UnsupportedError(f"special register {name!r} is legal PTX, not modelled here")
 
 
-def _along(axis: int, number: Words, sizes: Index) -> Words:
+def is_of_thread(name: str) -> bool:
+    """True if a register depends on no more than the place of the thread in its block."""
+    return name.partition(".")[0] in _OF_THREAD
+
+
+def along(axis: int, number: Words, sizes: Index) -> Words:
     """The coordinate along an axis of a number that counts along x first."""
     x, y, _ = sizes
     return number % x if axis == 0 else number // x % y if axis == 1 else number // (x * y)
 
 
 def _block(x: Readers, axis: int) -> Words:
-    return _along(axis, x.block_number, x.grid)
+    return along(axis, x.block_number, x.grid)
 
 
 def _in_cluster(x: Readers, axis: int) -> Words:
@@ -104,7 +109,7 @@ def _rank(x: Readers) -> Words:
 
 
 _BY_AXIS: dict[str, Callable[[Readers, int], Words]] = {
-    "%tid": lambda x, axis: _along(axis, x.thread, x.block),
+    "%tid": lambda x, axis: along(axis, x.thread, x.block),
     "%ntid": lambda x, axis: x.block[axis],
     "%ctaid": _block,
     "%nctaid": lambda x, axis: x.grid[axis],
@@ -126,6 +131,8 @@ _PLAIN: dict[str, Value] = {
     # Blocks lie on the processors in turn.
     "%smid": lambda x: x.block_number % x.launch.processors,
 }
+#: of these, those that only the place of the thread in its block decides
+_OF_THREAD = ("%tid", "%laneid", "%warpid", *(x for x in _PLAIN if x.startswith("%lanemask")))
 _OF_LAUNCH: dict[str, Callable[[LaunchSizes], int]] = {
     "%nwarpid": lambda x: WARPS_OF_PROCESSOR,
     "%is_explicit_cluster": lambda x: int(x.explicit_cluster),

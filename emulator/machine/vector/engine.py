@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from dtypes import Array
 from emulator.machine.options import Order
 from emulator.machine.report import failure_of
 from emulator.machine.shared.failure import Failure, over_limit
@@ -158,6 +159,7 @@ class Grid:
         #: changes whenever something happens that another thread may wait for; how often that was
         #: no more than a barrier
         self.progress = self.meetings = 0
+        self.specials: dict[tuple[str, int], Array] = {}
         #: statements executed since then, if all who could go on looked at memory in vain
         self.polled = 0
         #: a wave that only looks at memory may wait for another one

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dtypes import Array
-from emulator.machine.shared.special import CLOCKS, Readers, value_of
+from emulator.machine.shared.special import CLOCKS, Readers, along, is_of_thread, value_of
 
 if TYPE_CHECKING:
     from emulator.machine.vector.strand import Strand
@@ -23,7 +23,7 @@ def special(strand: Strand, name: str) -> Array:
     if found is None:
         wave: Wave = strand.wave
         if name not in wave.specials:
-            wave.specials[name] = np.atleast_1d(value_of(name)(_readers(wave))).astype(np.uint32)
+            wave.specials[name] = _words(wave, name)
         words = wave.specials[name]
         # Lanes are ascending: so many are all.
         found = words if len(words) in (1, len(strand)) else words[strand.lanes]
@@ -33,7 +33,19 @@ def special(strand: Strand, name: str) -> Array:
     return found
 
 
-def _readers(wave: Wave) -> Readers:
-    """All lanes of a wave."""
+def _words(wave: Wave, name: str) -> Array:
+    """The words of all lanes of a wave. Waves of one size share those of threads in their blocks."""
+    shared, key = wave.grid.specials, (name, len(wave.thread))
+    if key in shared:
+        return shared[key]
     grid, blocks = wave.grid, np.repeat(wave.ctas, wave.lanes_per_cta)
-    return Readers(wave.thread, blocks, grid.size, grid.block, grid.cluster, grid)
+    readers = Readers(wave.thread, blocks, grid.size, grid.block, grid.cluster, grid)
+    words = np.atleast_1d(value_of(name)(readers)).astype(np.uint32)
+    if is_of_thread(name):
+        shared[key] = words
+    return words
+
+
+def ctas_along(wave: Wave, axis: int) -> Array:
+    """The coordinate of each block of a wave along an axis."""
+    return np.asarray(along(axis, wave.ctas, wave.grid.size)).astype(np.uint32)

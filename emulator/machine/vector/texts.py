@@ -63,6 +63,7 @@ class TextGrid(Grid):
         self.blocks = _TextBlocks(self)
         self._limit_steps(None)
         self.executed = self.thread_statements = self.progress = self.meetings = 0
+        self.specials: dict[tuple[str, int], Array] = {}
         self._resumes = self._changes = self.polled = 0
         self.has_others = False
         self.total = self._last = self._machines

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import InitVar, dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 
 import numpy as np
@@ -150,6 +150,8 @@ class WaveGrid(LaunchSizes, Protocol):
     #: more than a barrier
     progress: int
     meetings: int
+    #: words of special registers that waves of so many lanes share
+    specials: dict[tuple[str, int], Array]
 
     @property
     def launch(self) -> RunningLaunch: ...
@@ -197,8 +199,8 @@ class Wave:
         self.warps_per_cta = -(-grid.threads // WARP)
         self.lanes_per_cta: int = self.warps_per_cta * WARP
         #: for each lane the number of its thread in the block
-        self.thread: Lanes = np.tile(np.arange(self.lanes_per_cta), len(self.ctas))
-        self.alive = self.thread < grid.threads
+        self.thread, self._started = _numbered(self.lanes_per_cta, grid.threads, len(self.ctas))
+        self.alive: Any = self.thread < grid.threads
         #: changes whenever lanes end
         self.version = 0
         #: bytes of a row of shared memory, and those that may be accessed
@@ -206,8 +208,6 @@ class Wave:
         if memory is None:
             memory = np.zeros((len(self.ctas), grid.shared_bytes), np.uint8)
         self.shared = memory
-        #: of each word of it, the history of an mbarrier there (`memory.mbarrier`)
-        self.ledger = np.zeros(self.shared.size // 8, np.uint64)
         self.local = np.zeros((len(self.thread), 0), np.uint8)
         #: bytes of it that threads may use: there may be room for more
         self.local_bytes = 0
@@ -237,6 +237,11 @@ class Wave:
         self.watch = grid.watch_of(self)
 
     @cached_property
+    def ledger(self) -> NDArray[np.uint64]:
+        """Of each word of shared memory the history of an mbarrier there (`memory.mbarrier`)."""
+        return np.zeros(self.shared.size // 8, np.uint64)
+
+    @cached_property
     def warpgroup(self) -> Lanes:
         """For each lane the number of its warpgroup in the wave; blocks start with a new one."""
         row = np.arange(len(self.thread)) // self.lanes_per_cta
@@ -247,17 +252,16 @@ class Wave:
 
     def renew(self) -> None:
         """Nothing has happened yet: the same blocks may run once more."""
-        self.alive[:] = self.thread < self.grid.threads
+        self.alive[self._started] = True
         self.version = self.executed = self.vain = 0
         self.ready, self.waiting = [], []
         self.tensor, self.pairs = {}, Pairs()
 
     def start(self, function: Function, initial: Callable[[Frame], None]) -> None:
         """All threads at the first statement of a kernel."""
-        lanes = np.flatnonzero(self.alive)
-        frame = Frame(function, lanes)
+        frame = Frame(function, self._started)
         initial(frame)
-        self.ready.append(Strand(self, lanes, [frame], function.first))
+        self.ready.append(Strand(self, self._started, [frame], function.first))
 
     def end(self, strand: Strand, gone: Array | None, following: int) -> None:
         """Lanes of a strand end, all or those of a mask; the others go on at `following`."""
@@ -512,7 +516,9 @@ class Wave:
 
     def alive_bits(self, warps: Lanes) -> Bits:
         """For each warp the lanes that have not ended."""
-        lanes = self.alive.reshape(-1, WARP)[warps]
+        lanes = self.alive.reshape(-1, WARP)
+        if len(warps) < len(lanes):
+            lanes = lanes[warps]
         return np.packbits(lanes, axis=-1, bitorder="little").view(np.uint32)[:, 0]
 
     def is_whole(self, strand: Strand) -> bool:
@@ -554,6 +560,17 @@ class Wave:
         grid = self.grid
         cta, thread = int(self.ctas[lane // self.lanes_per_cta]), int(self.thread[lane])
         return _unravel(cta, grid.size), _unravel(thread, grid.block)
+
+
+@lru_cache(maxsize=2)
+def _numbered(lanes: int, threads: int, blocks: int) -> tuple[Lanes, Lanes]:
+    """For each lane of so many blocks the number of its thread, and the lanes that have a thread:
+    waves of one size share them."""
+    thread = np.tile(np.arange(lanes), blocks)
+    started = np.flatnonzero(thread < threads)
+    for shared in (thread, started):
+        shared.flags.writeable = False
+    return thread, started
 
 
 def order(strand: Strand) -> tuple[int, int, int]:
