@@ -26,6 +26,7 @@ class SharedShadow:
         self.written = np.zeros(count, np.int32)
         self.writer = np.zeros(count, np.int32)
         self.sort = np.zeros(count, np.int8)
+        self.any_copies = False
         #: holds what somebody wrote who had it from nobody
         self.undefined = np.zeros(count, np.bool_)
         self.any_undefined = False

@@ -43,6 +43,8 @@ class Conflict(NamedTuple):
     sort: int
 
 
+#: of lanes of a warp, the bits of masks
+_BIT = (np.uint32(1) << np.arange(WARP, dtype=np.uint32)).view(np.int32)
 #: columns of readers besides those of warps: bulk copies, other blocks, and their number
 _BULK, _REMOTE, _MORE = 0, 1, 2
 
@@ -73,30 +75,50 @@ class SharedAccesses:
 
         `proxy`: the accesses are made by the asynchronous proxy, on behalf of the lanes.
         """
-        shadow = self.shadow
-        events = shadow.written[at]
-        writers, sorts = shadow.writer[at], shadow.sort[at]
+        shadow, per_block = self.shadow, self.clocks.per_block
+        events, sorts = shadow.written[at], shadow.sort[at]
         suspect = events > 0
-        plain_own = (writers == lanes) & (sorts <= Sort.ATOMIC)
         if not proxy:
-            suspect &= ~plain_own
-        if atomic:
-            suspect &= sorts != Sort.ATOMIC
+            # Blocks have met since: nearly always that is all there is to ask.
+            suspect = events > self.clocks.full[lanes // per_block]
+            if shadow.any_copies or self.clocks.wave.cluster_size > 1:
+                suspect |= (events > 0) & (sorts > Sort.ATOMIC)
+                suspect |= (events > 0) & (shadow.writer[at] // per_block != lanes // per_block)
         which = np.flatnonzero(suspect)
-        if which.size:
-            floor = self.clocks.full[lanes[which] // self.clocks.per_block]
-            near = writers[which] // self.clocks.per_block == lanes[which] // self.clocks.per_block
-            near &= sorts[which] <= Sort.ATOMIC
-            if not proxy:
-                which = which[~near | (events[which] > floor)]
+        if not which.size:
+            return []
+        events, sorts, writers = events[which], sorts[which], shadow.writer[at[which]]
+        lanes = lanes[which]
+        keep = np.ones(len(which), np.bool_)
+        if not proxy:
+            keep = (writers != lanes) | (sorts > Sort.ATOMIC)
+        if atomic:
+            keep &= sorts != Sort.ATOMIC
+        return self._conflicts(which, lanes, writers, events, np.where(keep, sorts, -1), proxy)
+
+    def _conflicts(
+        self, which: Lanes, lanes: Lanes, writers: Lanes, events: Events, sorts: Lanes, proxy: bool
+    ) -> list[Conflict]:
+        """Those of the writes of each sort that do not come before the lanes' accesses; sort -1:
+        not asked for. Neighbours who ask the same are one question."""
+        fresh = np.ones(len(which), np.bool_)
+        fresh[1:] = (lanes[1:] != lanes[:-1]) | (events[1:] != events[:-1])
+        fresh[1:] |= (writers[1:] != writers[:-1]) | (sorts[1:] != sorts[:-1])
+        first = np.flatnonzero(fresh)
+        counts = np.diff(first, append=len(which))
         out = []
-        for sort in np.unique(sorts[which]).tolist():
-            mine = which[sorts[which] == sort]
+        for sort in np.unique(sorts[first]).tolist():
+            if sort < 0:
+                continue
+            mine = first[sorts[first] == sort]
             ordered = self._ordered(lanes[mine], writers[mine], events[mine], sort, proxy)
-            wrong = mine[~ordered]
-            if wrong.size:
-                others = writers[wrong] if sort != Sort.BARRIER else np.full(len(wrong), -1)
-                out.append(Conflict("write", wrong, events[wrong], others, sort))
+            if ordered.all():
+                continue
+            asked = np.ones(len(first), np.bool_)
+            asked[sorts[first] == sort] = ordered
+            wrong = np.flatnonzero(np.repeat(~asked, counts))
+            others = writers[wrong] if sort != Sort.BARRIER else np.full(len(wrong), -1)
+            out.append(Conflict("write", which[wrong], events[wrong], others, sort))
         return out
 
     def _ordered(
@@ -158,41 +180,46 @@ class SharedAccesses:
         shadow.written[at] = event
         shadow.writer[at] = writers
         shadow.sort[at] = sort
+        shadow.any_copies |= sort > Sort.ATOMIC
 
     def note_read(self, at: Places, lanes: Lanes, event: int) -> None:
         """Ordinary reads of lanes."""
-        block = lanes // self.clocks.per_block
-        warp = (lanes % self.clocks.per_block) // WARP
-        columns = np.where(at // self.shadow.row == block, warp, self.warps + self.groups + _REMOTE)
-        self._note(at, columns, lanes, event)
+        if self.clocks.wave.cluster_size > 1:
+            remote = at // self.shadow.row != lanes // self.clocks.per_block
+            if remote.any():
+                self._note(at[remote], self.groups + _REMOTE, lanes[remote], event)
+                at, lanes = at[~remote], lanes[~remote]
+        self._note_of_warps(at, lanes, event)
 
-    def note_wgmma(self, at: Places, lanes: Lanes, event: int) -> None:
-        group = (lanes % self.clocks.per_block) // (4 * WARP)
-        self._note(at, self.warps + group, lanes, event)
+    def note_wgmma(self, at: Places, lane: int, event: int) -> None:
+        self._note(at, lane % self.clocks.per_block // (4 * WARP), lane, event)
 
-    def note_bulk_read(self, at: Places, lane: int, event: int) -> None:
-        column = np.full(len(at), self.warps + self.groups + _BULK)
-        self._note(at, column, np.full(len(at), lane), event)
+    def note_bulk_read(self, at: Places, lanes: Lanes, event: int) -> None:
+        self._note(at, self.groups + _BULK, lanes, event)
 
-    def _note(self, at: Places, columns: Lanes, lanes: Lanes, event: int) -> None:
-        shadow = self.shadow
-        by_warp = columns < self.warps
-        before = shadow.read[at, columns]
-        bits = (np.uint32(1) << (lanes % WARP).astype(np.uint32)).view(np.int32)
-        bits = np.where(by_warp, bits, lanes).astype(np.int32)
-        clocks = self.clocks
-        full = clocks.full[lanes // clocks.per_block]
-        floor = np.maximum(clocks.warp[Aspect.PLAIN, lanes], full)
+    def _note(self, at: Places, column: int, lanes: Lanes | int, event: int) -> None:
+        """Reads of one of the columns behind those of warps."""
+        self.shadow.read[at, self.warps + column] = event
+        self.shadow.reader[at, self.warps + column] = lanes
+
+    def _note_of_warps(self, at: Places, lanes: Lanes, event: int) -> None:
+        clocks, shadow = self.clocks, self.shadow
+        columns = shadow.read.shape[1]
+        # One index is faster than two.
+        place = at * columns + lanes % clocks.per_block // WARP
+        read, reader = shadow.read.reshape(-1), shadow.reader.reshape(-1)
+        before = read[place]
+        bits = _BIT[lanes % WARP]
+        floor = np.maximum(clocks.warp[Aspect.PLAIN, lanes], clocks.full[lanes // clocks.per_block])
         # A read that the lane does not know of stays: then there are several readers.
-        stays = np.flatnonzero(by_warp & (before > floor))
+        stays = np.flatnonzero(before > floor)
         if stays.size:
             known = clocks.known_in_warp(Aspect.READS, lanes[stays], before[stays])
-            bits[stays] |= shadow.reader[at[stays], columns[stays]] & ~known
-        shadow.read[at, columns] = event
-        shadow.reader[at, columns] = bits
-        others = np.flatnonzero(by_warp & (shadow.reader[at, columns] != bits))
+            bits[stays] |= reader[place[stays]] & ~known
+        read[place], reader[place] = event, bits
+        others = np.flatnonzero(reader[place] != bits)
         if others.size:
-            np.bitwise_or.at(shadow.reader, (at[others], columns[others]), bits[others])
+            np.bitwise_or.at(reader, place[others], bits[others])
 
 
 def _lanes_of(bits: Lanes, first: Lanes) -> tuple[Lanes, Lanes]:

@@ -74,8 +74,7 @@ class AsyncWatch(AccessWatch):
             conflicts = shared.conflicts_with_writes(who, flat, proxy=bulk)
             self._of_proxy(conflicts, who, flat * granule, size, at.shape[1])
             if "bulk_group" in self.words:
-                for lane in np.unique(lanes).tolist():
-                    shared.note_bulk_read(flat[who == lane], lane, self.now)
+                shared.note_bulk_read(flat, who, self.now)
                 self.bulk.issue(lanes, self.now)
             return
         if self.wave.cluster_size > 1 and "copies" not in self.statement.effects:
@@ -175,7 +174,6 @@ class AsyncWatch(AccessWatch):
         mark = np.zeros(row, np.bool_)
         mark[addresses // granule] = True
         flat = np.flatnonzero(mark) + block * row
-        who = np.full(len(flat), lane)
         # Each of the four warps must know of what is read.
         warps, every = np.repeat(lane + WARP * np.arange(4), len(flat)), np.tile(flat, 4)
         self._of_proxy(
@@ -185,7 +183,7 @@ class AsyncWatch(AccessWatch):
             granule,
             1,
         )
-        shared.note_wgmma(flat, who, self.now)
+        shared.note_wgmma(flat, lane, self.now)
         missing = shared.shadow.unwritten(flat)
         if missing.any():
             every_place = addresses // granule + block * row
@@ -204,7 +202,7 @@ class AsyncWatch(AccessWatch):
         )
         shared.tensor_cores.read_shared(flat, len(shared.shadow.written))
 
-    def stored_by_copy(self, lane: int, places: Places) -> None:
+    def stored_by_copy(self, lanes: Lanes, places: Places) -> None:
         """Bytes of shared memory that a bulk copy stores to global memory."""
         shared = self.shared
         at = np.unique(places // shared.shadow.granule)
@@ -213,15 +211,15 @@ class AsyncWatch(AccessWatch):
             place = int(at[int(np.argmax(missing))]) * shared.shadow.granule
             self.report(
                 "uninitialised memory",
-                np.array([lane]),
-                1,
+                lanes,
+                len(lanes),
                 f"{self.name_of(self.wave.shared, place)}, which nothing has written, is stored to "
                 "global memory",
             )
 
     # --- tensor maps ---
 
-    def map_used(self, lane: int, held: Array, place: int) -> None:
+    def map_used(self, lanes: Lanes, held: Array, place: int) -> None:
         """A tensor copy reads the map at a place of global memory."""
         if self.memory_of(held) != "global":
             return
@@ -229,15 +227,15 @@ class AsyncWatch(AccessWatch):
         at = np.unique(np.arange(place, place + 128) // memory.shadow.granule)
         edited = memory.shadow.written[at]
         last = int(edited.max())
-        warp = int(memory.threads(self.wave, np.array([lane]))[0]) // WARP
+        warp = int(memory.threads(self.wave, lanes[:1])[0]) // WARP
         if last and self.map_fences.get(warp, 0) < last:
             pc = self.all.pcs[last]
             writer = int(memory.shadow.writer[at[int(np.argmax(edited))]])
             earlier = Party(self.place(pc), *self.thread(writer), "changed it")
             self.report(
                 "tensor map",
-                np.array([lane]),
-                1,
+                lanes,
+                len(lanes),
                 f"the tensor map {self.name_of(None, place)} was changed, and no fence of its "
                 "proxy stands before the copy that uses it",
                 earlier,

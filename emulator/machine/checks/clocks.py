@@ -225,7 +225,7 @@ class Clocks:
         mbarrier)``: whoever synchronises with them learns it."""
         cluster = int(lanes[0]) // self.per_cluster
         start, rows = cluster * self.per_cluster, lanes % self.per_cluster
-        out = self._need_matrix()[:, cluster, rows].max(1)
+        out = self._need_matrix()[:, cluster, _places(rows)].max(1)
         for block in np.unique(lanes // self.per_block).tolist():
             every = slice(block * self.per_block, (block + 1) * self.per_block)
             mine = out[:, every.start - start : every.stop - start]
@@ -253,10 +253,17 @@ class Clocks:
     def acquire(self, lanes: Lanes, known: Events) -> None:
         """Lanes of one cluster learn what others have released."""
         matrix = self._need_matrix()
-        cluster, rows = int(lanes[0]) // self.per_cluster, lanes % self.per_cluster
-        width = known.shape[1]
-        held = matrix[:, cluster, rows, :width]
-        matrix[:, cluster, rows, :width] = np.maximum(held, known[:, None])
+        cluster, rows = int(lanes[0]) // self.per_cluster, _places(lanes % self.per_cluster)
+        columns = np.flatnonzero(known.any(0))
+        if not columns.size:
+            return
+        news = slice(int(columns[0]), int(columns[-1]) + 1)
+        for aspect in np.flatnonzero(known[:, news].any(1)).tolist():
+            held, told = matrix[aspect, cluster, rows, news], known[aspect, news]
+            if isinstance(rows, slice):
+                np.maximum(held, told, out=held)
+            else:
+                matrix[aspect, cluster, rows, news] = np.maximum(held, told)
 
     def column(self, cluster: int, barrier: int) -> int:
         """The number of an mbarrier, by its place, among those of its cluster."""
@@ -281,6 +288,12 @@ class Clocks:
                 )
             self.matrix = np.zeros(shape, np.int32)
         return self.matrix
+
+
+def _places(rows: Lanes) -> Lanes | slice:
+    """Ascending rows as a slice, where they are neighbours: then nothing is copied."""
+    first, last = int(rows[0]), int(rows[-1])
+    return slice(first, last + 1) if last - first + 1 == len(rows) else rows
 
 
 def wider(known: Events, other: Events) -> Events:

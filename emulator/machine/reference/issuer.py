@@ -34,6 +34,7 @@ class Issuer:
         self.thread, self.reads = thread, reads
         self.pending = thread.cluster.pending
         self.lane, self.row = thread.number, thread.block.rank
+        self.lanes = np.array([self.lane])
         self.warp = thread.warp.number
         self.pairs, self.program = thread.cluster.pairs, thread.run.program
         self.cluster = range(thread.run.blocks_of_cluster)

@@ -75,8 +75,8 @@ class Watch(Protocol):
     tensor_cores: TensorCoreWatch
 
     def issued(self, lane: int, barrier: int | None) -> None: ...
-    def stored_by_copy(self, lane: int, places: Places) -> None: ...
-    def map_used(self, lane: int, held: Array, place: int) -> None: ...
+    def stored_by_copy(self, lanes: Places, places: Places) -> None: ...
+    def map_used(self, lanes: Places, held: Array, place: int) -> None: ...
     def mbarrier_used(self, lanes: Places, places: Places, *, arrives: bool = True) -> None: ...
 
 
@@ -87,6 +87,8 @@ class Issuer(Protocol):
     pending: Pending
     lane: int
     row: int
+    #: all threads that execute it alike, for the checks: nearly always the one alone
+    lanes: Places
     #: the numbers of the blocks of its cluster, and the bytes of shared memory of each
     cluster: range
     shared_bytes: int
