@@ -96,6 +96,33 @@ class SharedAccesses:
             keep &= sorts != Sort.ATOMIC
         return self._conflicts(which, lanes, writers, events, np.where(keep, sorts, -1), proxy)
 
+    def conflicts_of_tile(self, lanes: Lanes, at: Places) -> tuple[list[Conflict], Lanes, Places]:
+        """`conflicts_with_writes` of the asynchronous proxy, on behalf of each lane, at all of the
+        granules, and these accesses one by one."""
+        if self._is_known(lanes, at):
+            return [], lanes[:0], at[:0]
+        who, where = np.repeat(lanes, len(at)), np.tile(at, len(lanes))
+        return self.conflicts_with_writes(who, where, proxy=True), who, where
+
+    def _is_known(self, lanes: Lanes, at: Places) -> bool:
+        """True if all of the lanes certainly know of the writes to granules, and fenced them."""
+        shadow, clocks = self.shadow, self.clocks
+        events, sorts, writers = shadow.written[at], shadow.sort[at], shadow.writer[at]
+        by_copy = sorts == Sort.BARRIER
+        if ((sorts > Sort.ATOMIC) & ~by_copy).any():
+            return False
+        inside = writers - int(lanes[0]) // clocks.per_cluster * clocks.per_cluster
+        if (~by_copy & (events > 0) & ((inside < 0) | (inside >= clocks.per_cluster))).any():
+            return False
+        if by_copy.any():
+            told = clocks.common(Aspect.PLAIN, lanes)
+            if (events[by_copy] > told[clocks.per_cluster + writers[by_copy]]).any():
+                return False
+        plain = ~by_copy & (events > 0)
+        if not plain.any():
+            return True
+        return bool((events[plain] <= clocks.common(Aspect.PROXY, lanes)[inside[plain]]).all())
+
     def _conflicts(
         self, which: Lanes, lanes: Lanes, writers: Lanes, events: Events, sorts: Lanes, proxy: bool
     ) -> list[Conflict]:
@@ -135,17 +162,20 @@ class SharedAccesses:
     def conflicts_with_reads(self, lanes: Lanes, at: Places) -> list[Conflict]:
         """Reads of others that do not come before writes of `lanes` to granules `at`."""
         shadow, clocks = self.shadow, self.clocks
-        events = shadow.read[at]  # (n, columns)
-        floor = clocks.full[lanes // clocks.per_block]
-        blocks = at // shadow.row
-        near = blocks == lanes // clocks.per_block
-        suspect = events > np.where(near, floor, 0)[:, None]
-        suspect[:, self.warps :] = events[:, self.warps :] > 0
         out = [] if self.tensor_cores is None else list(self.tensor_cores.conflicts(lanes, at))
-        if not suspect.any():
+        blocks, mine = at // shadow.row, lanes // clocks.per_block
+        floor = np.where(blocks == mine, clocks.full[mine], 0)
+        found = []
+        for column in np.flatnonzero(shadow.used).tolist():
+            late = np.flatnonzero(shadow.read[column, at] > (floor if column < self.warps else 0))
+            found.append(np.stack([late, np.full(len(late), column)]))
+        which, columns = np.concatenate(found, axis=1) if found else np.zeros((2, 0), np.int64)
+        if not which.size:
             return out
-        which, columns = np.nonzero(suspect)
-        when, readers = events[which, columns], shadow.reader[at[which], columns].astype(np.int64)
+        order = np.argsort(which, kind="stable")
+        which, columns = which[order], columns[order]
+        when = shadow.read[columns, at[which]]
+        readers = shadow.reader[columns, at[which]].astype(np.int64)
         for aspect, chosen in self._aspects(columns):
             mine = np.flatnonzero(chosen)
             if not mine.size:
@@ -199,20 +229,25 @@ class SharedAccesses:
 
     def _note(self, at: Places, column: int, lanes: Lanes | int, event: int) -> None:
         """Reads of one of the columns behind those of warps."""
-        self.shadow.read[at, self.warps + column] = event
-        self.shadow.reader[at, self.warps + column] = lanes
+        column += self.warps
+        self.shadow.used[column] = True
+        self.shadow.read[column, at] = event
+        self.shadow.reader[column, at] = lanes
 
     def _note_of_warps(self, at: Places, lanes: Lanes, event: int) -> None:
         clocks, shadow = self.clocks, self.shadow
-        columns = shadow.read.shape[1]
+        warps = lanes // WARP
+        blocks = warps // self.warps
+        column = warps - blocks * self.warps
+        shadow.used[column] = True
         # One index is faster than two.
-        place = at * columns + lanes % clocks.per_block // WARP
+        place = column * shadow.read.shape[1] + at
         read, reader = shadow.read.reshape(-1), shadow.reader.reshape(-1)
         before = read[place]
-        bits = _BIT[lanes % WARP]
-        floor = np.maximum(clocks.warp[Aspect.PLAIN, lanes], clocks.full[lanes // clocks.per_block])
+        bits = _BIT[lanes - warps * WARP]
         # A read that the lane does not know of stays: then there are several readers.
-        stays = np.flatnonzero(before > floor)
+        stays = np.flatnonzero(before > clocks.full[blocks])
+        stays = stays[before[stays] > clocks.warp[Aspect.PLAIN, lanes[stays]]]
         if stays.size:
             known = clocks.known_in_warp(Aspect.READS, lanes[stays], before[stays])
             bits[stays] |= reader[place[stays]] & ~known

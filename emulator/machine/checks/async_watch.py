@@ -70,19 +70,21 @@ class AsyncWatch(AccessWatch):
         flat, who = at.reshape(-1), np.repeat(lanes, at.shape[1])
         bulk = "bulk" in self.words
         use = "write" if write else "read"
-        if not write:
+        if write and self.wave.cluster_size > 1 and "copies" not in self.statement.effects:
+            self._check_peers(lanes, np.broadcast_to(places, lanes.shape))
+        asked = who, flat
+        if bulk and len(places) == 1:
+            conflicts, *asked = shared.conflicts_of_tile(lanes, at[0])
+        else:
             conflicts = shared.conflicts_with_writes(who, flat, proxy=bulk)
-            self._of_proxy(conflicts, who, flat * granule, size, at.shape[1])
+        if write and "reduces" in self.statement.effects:
+            conflicts = [x for x in map(self._without_reductions, conflicts) if x.which.size]
+        self._of_proxy(conflicts, asked[0], asked[1] * granule, size, at.shape[1], use)
+        if not write:
             if "bulk_group" in self.words:
                 shared.note_bulk_read(flat, who, self.now)
                 self.bulk.issue(lanes, self.now)
             return
-        if self.wave.cluster_size > 1 and "copies" not in self.statement.effects:
-            self._check_peers(lanes, np.broadcast_to(places, lanes.shape))
-        conflicts = shared.conflicts_with_writes(who, flat, proxy=bulk)
-        if "reduces" in self.statement.effects:
-            conflicts = [x for x in map(self._without_reductions, conflicts) if x.which.size]
-        self._of_proxy(conflicts, who, flat * granule, size, at.shape[1], "write")
         conflicts = shared.conflicts_with_reads(who, flat)
         self.conflicts(conflicts, who, flat * granule, size, use, None, at.shape[1])
         self.check_barriers(who, flat)
@@ -175,14 +177,8 @@ class AsyncWatch(AccessWatch):
         mark[addresses // granule] = True
         flat = np.flatnonzero(mark) + block * row
         # Each of the four warps must know of what is read.
-        warps, every = np.repeat(lane + WARP * np.arange(4), len(flat)), np.tile(flat, 4)
-        self._of_proxy(
-            shared.conflicts_with_writes(warps, every, proxy=True),
-            warps,
-            every * granule,
-            granule,
-            1,
-        )
+        conflicts, who, every = shared.conflicts_of_tile(lane + WARP * np.arange(4), flat)
+        self._of_proxy(conflicts, who, every * granule, granule, 1)
         shared.note_wgmma(flat, lane, self.now)
         missing = shared.shadow.unwritten(flat)
         if missing.any():

@@ -152,6 +152,25 @@ class Clocks:
             np.maximum(held, np.where(same, level[Aspect.PLAIN, every], 0), out=held)
         return out
 
+    def common(self, aspect: Aspect, lanes: Lanes) -> Events:
+        """Up to which event each of some lanes of one block knows of lanes of the cluster, and of its
+        mbarriers, at least: ``(lane of the cluster or mbarrier,)``."""
+        cluster, rows = int(lanes[0]) // self.per_cluster, lanes % self.per_cluster
+        out: Events = self._need_matrix()[aspect, cluster, _places(rows)].min(0)
+        start = cluster * self.per_cluster
+        for level, fenced, size in (
+            (self.block, self.fenced_block, self.per_block),
+            (self.warp, self.fenced_warp, WARP),
+        ):
+            first = int(lanes[0]) // size * size
+            if int(lanes[-1]) < first + size:
+                held = level[aspect, first : first + size]
+                if aspect is Aspect.PROXY:
+                    held = np.maximum(held, fenced[lanes].min())
+                part = out[first - start : first - start + size]
+                np.maximum(part, held, out=part)
+        return out
+
     # --- the two regular levels ---
 
     def block_barrier(self, blocks: Lanes, now: int) -> None:
@@ -212,11 +231,11 @@ class Clocks:
             self.fenced_warp[lanes], self.warp[Aspect.PLAIN, lanes]
         )
         if self.matrix is not None:
-            cluster, row = np.divmod(lanes, self.per_cluster)
-            held = self.matrix
-            held[Aspect.PROXY, cluster, row] = np.maximum(
-                held[Aspect.PROXY, cluster, row], held[Aspect.PLAIN, cluster, row]
-            )
+            clusters = lanes // self.per_cluster
+            for cluster in np.unique(clusters).tolist():
+                rows = _places(lanes[clusters == cluster] - cluster * self.per_cluster)
+                plain, proxy = (self.matrix[x, cluster] for x in (Aspect.PLAIN, Aspect.PROXY))
+                proxy[rows] = np.maximum(proxy[rows], plain[rows])
 
     # --- everything else ---
 
