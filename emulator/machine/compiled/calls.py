@@ -112,23 +112,24 @@ class Registers:
 
     def __init__(self, dtypes: dict[Any, np.dtype[Any]]) -> None:
         self._places: dict[Any, tuple[int, np.dtype[Any]]] = {}
-        self._bytes = 0  # of a warp
+        #: of a warp
+        self.bytes = 0
         for key, dtype in sorted(dtypes.items(), key=lambda item: -item[1].itemsize):
-            self._places[key] = self._bytes, dtype
-            self._bytes += WARP * dtype.itemsize
+            self._places[key] = self.bytes, dtype
+            self.bytes += WARP * dtype.itemsize
 
     def __contains__(self, key: object) -> bool:
         return key in self._places
 
     def take(self, warps: int) -> Array:
         """Memory for so many warps, ``(warps, bytes)``."""
-        size = warps * self._bytes
+        size = warps * self.bytes
         room = None
         with suppress(IndexError):  # another thread may have taken it
             room = self._free.pop()
         if room is None or len(room) < size:
             room = np.empty(size, np.uint8)
-        return room[:size].reshape(warps, self._bytes)
+        return room[:size].reshape(warps, self.bytes)
 
     def words(self, room: Array, key: Any) -> Array:
         """The words ``(warps, 32)`` of a register."""
@@ -137,7 +138,7 @@ class Registers:
 
     def place(self, start: int, key: Any) -> tuple[int, int]:
         """Address of a register in memory at `start`, and the bytes from warp to warp."""
-        return start + self._places[key][0], self._bytes
+        return start + self._places[key][0], self.bytes
 
     def give_back(self, room: Array) -> None:
         """The memory of a call that is over."""

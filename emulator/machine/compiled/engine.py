@@ -31,6 +31,8 @@ _NO_LIMIT = 1 << 62
 _COLD = 0.02
 #: lanes that run together where the kernel is a native function, which its threads share
 _NATIVE_LANES = 1 << 17
+#: and bytes of their registers
+_NATIVE_BYTES = 1 << 25
 
 
 class Blocks(engine.Blocks):
@@ -218,8 +220,9 @@ class Grid(engine.Grid):
 
     def lanes_together(self) -> int:
         loop = self.blocks.loops.get(self.function.first)
-        is_native = self.launch.regions is None and loop is not None and loop.is_native
-        return _NATIVE_LANES if is_native else super().lanes_together()
+        if self.launch.regions is not None or loop is None or not loop.is_native:
+            return super().lanes_together()
+        return min(_NATIVE_LANES, _NATIVE_BYTES // max(1, loop.lane_bytes))
 
 
 class LazyGrid(Grid):

@@ -144,6 +144,11 @@ class Loop:
         """Whether it has been compiled, and runs."""
         return self._native is not None and not self.gives_up
 
+    @property
+    def lane_bytes(self) -> int:
+        """Memory that the native function takes for the registers of a lane."""
+        return 0 if self._native is None else self._native.lane_bytes
+
     def can_run(self, s: Strand) -> bool:
         if self._left > 0:
             return False
@@ -352,6 +357,7 @@ class _Native:
         self._inputs = made.inputs
         self._written = [key for key, _ in made.inputs if key in made.written]
         self._registers = Registers({x: y.dtype for x, y in made.inputs if x in made.written})
+        self.lane_bytes = self._registers.bytes // WARP
         self._sites = made.sites
         self._live_at = loop.live_at
         self._function = machine_code.Improved(made.text, NAME, *SIGNATURE, ctypes.c_void_p)

@@ -183,6 +183,7 @@ class Grid:
                         wave.watch.finish()
                     waves.remove(wave)
                     self.launch.blocks_done(len(wave.ctas))
+                    wave.release()
             if self._started < self._last:
                 waves.append(self._start(self._next_blocks()))
                 self.progress, self.polled = self.progress + 1, 0
