@@ -32,7 +32,7 @@ _COLD = 0.02
 #: lanes that run together where the kernel is a native function, which its threads share
 _NATIVE_LANES = 1 << 17
 #: and bytes of their registers
-_NATIVE_BYTES = 1 << 25
+_NATIVE_BYTES = 1 << 24
 
 
 class Blocks(engine.Blocks):
