@@ -26,12 +26,15 @@ class SharedShadow:
         self.written = np.zeros(count, np.int32)
         self.writer = np.zeros(count, np.int32)
         self.sort = np.zeros(count, np.int8)
+        self.any_copies = False
         #: holds what somebody wrote who had it from nobody
         self.undefined = np.zeros(count, np.bool_)
         self.any_undefined = False
         #: the last read of each column of readers, and its lane; of a warp a mask of the lanes
-        self.read = np.zeros((count, columns), np.int32)
-        self.reader = np.zeros((count, columns), np.int32)
+        self.read = np.zeros((columns, count), np.int32)
+        self.reader = np.zeros((columns, count), np.int32)
+        #: columns that have any
+        self.used = np.zeros(columns, np.bool_)
 
     def unwritten(self, at: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Mask of the granules that hold nothing that anybody meant to write."""

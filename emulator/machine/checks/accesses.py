@@ -43,6 +43,8 @@ class Conflict(NamedTuple):
     sort: int
 
 
+#: of lanes of a warp, the bits of masks
+_BIT = (np.uint32(1) << np.arange(WARP, dtype=np.uint32)).view(np.int32)
 #: columns of readers besides those of warps: bulk copies, other blocks, and their number
 _BULK, _REMOTE, _MORE = 0, 1, 2
 
@@ -73,30 +75,78 @@ class SharedAccesses:
 
         `proxy`: the accesses are made by the asynchronous proxy, on behalf of the lanes.
         """
-        shadow = self.shadow
-        events = shadow.written[at]
-        writers, sorts = shadow.writer[at], shadow.sort[at]
+        shadow, per_block = self.shadow, self.clocks.per_block
+        events, sorts = shadow.written[at], shadow.sort[at]
         suspect = events > 0
-        plain_own = (writers == lanes) & (sorts <= Sort.ATOMIC)
         if not proxy:
-            suspect &= ~plain_own
-        if atomic:
-            suspect &= sorts != Sort.ATOMIC
+            # Blocks have met since: nearly always that is all there is to ask.
+            suspect = events > self.clocks.full[lanes // per_block]
+            if shadow.any_copies or self.clocks.wave.cluster_size > 1:
+                suspect |= (events > 0) & (sorts > Sort.ATOMIC)
+                suspect |= (events > 0) & (shadow.writer[at] // per_block != lanes // per_block)
         which = np.flatnonzero(suspect)
-        if which.size:
-            floor = self.clocks.full[lanes[which] // self.clocks.per_block]
-            near = writers[which] // self.clocks.per_block == lanes[which] // self.clocks.per_block
-            near &= sorts[which] <= Sort.ATOMIC
-            if not proxy:
-                which = which[~near | (events[which] > floor)]
+        if not which.size:
+            return []
+        events, sorts, writers = events[which], sorts[which], shadow.writer[at[which]]
+        lanes = lanes[which]
+        keep = np.ones(len(which), np.bool_)
+        if not proxy:
+            keep = (writers != lanes) | (sorts > Sort.ATOMIC)
+        if atomic:
+            keep &= sorts != Sort.ATOMIC
+        who = writers.astype(np.int64)
+        return self._conflicts(which, lanes, who, events, np.where(keep, sorts, -1), proxy)
+
+    def conflicts_of_tile(self, lanes: Lanes, at: Places) -> tuple[list[Conflict], Lanes, Places]:
+        """`conflicts_with_writes` of the asynchronous proxy, on behalf of each lane, at all of the
+        granules, and these accesses one by one."""
+        if self._is_known(lanes, at):
+            return [], lanes[:0], at[:0]
+        who, where = np.repeat(lanes, len(at)), np.tile(at, len(lanes))
+        return self.conflicts_with_writes(who, where, proxy=True), who, where
+
+    def _is_known(self, lanes: Lanes, at: Places) -> bool:
+        """True if all of the lanes certainly know of the writes to granules, and fenced them."""
+        shadow, clocks = self.shadow, self.clocks
+        events, sorts, writers = shadow.written[at], shadow.sort[at], shadow.writer[at]
+        by_copy = sorts == Sort.BARRIER
+        if ((sorts > Sort.ATOMIC) & ~by_copy).any():
+            return False
+        inside = writers - int(lanes[0]) // clocks.per_cluster * clocks.per_cluster
+        if (~by_copy & (events > 0) & ((inside < 0) | (inside >= clocks.per_cluster))).any():
+            return False
+        if by_copy.any():
+            told = clocks.common(Aspect.PLAIN, lanes)
+            if (events[by_copy] > told[clocks.per_cluster + writers[by_copy]]).any():
+                return False
+        plain = ~by_copy & (events > 0)
+        if not plain.any():
+            return True
+        return bool((events[plain] <= clocks.common(Aspect.PROXY, lanes)[inside[plain]]).all())
+
+    def _conflicts(
+        self, which: Lanes, lanes: Lanes, writers: Lanes, events: Events, sorts: Lanes, proxy: bool
+    ) -> list[Conflict]:
+        """Those of the writes of each sort that do not come before the lanes' accesses; sort -1:
+        not asked for. Neighbours who ask the same are one question."""
+        fresh = np.ones(len(which), np.bool_)
+        fresh[1:] = (lanes[1:] != lanes[:-1]) | (events[1:] != events[:-1])
+        fresh[1:] |= (writers[1:] != writers[:-1]) | (sorts[1:] != sorts[:-1])
+        first = np.flatnonzero(fresh)
+        counts = np.diff(first, append=len(which))
         out = []
-        for sort in np.unique(sorts[which]).tolist():
-            mine = which[sorts[which] == sort]
+        for sort in np.unique(sorts[first]).tolist():
+            if sort < 0:
+                continue
+            mine = first[sorts[first] == sort]
             ordered = self._ordered(lanes[mine], writers[mine], events[mine], sort, proxy)
-            wrong = mine[~ordered]
-            if wrong.size:
-                others = writers[wrong] if sort != Sort.BARRIER else np.full(len(wrong), -1)
-                out.append(Conflict("write", wrong, events[wrong], others, sort))
+            if ordered.all():
+                continue
+            asked = np.ones(len(first), np.bool_)
+            asked[sorts[first] == sort] = ordered
+            wrong = np.flatnonzero(np.repeat(~asked, counts))
+            others = writers[wrong] if sort != Sort.BARRIER else np.full(len(wrong), -1)
+            out.append(Conflict("write", which[wrong], events[wrong], others, sort))
         return out
 
     def _ordered(
@@ -113,17 +163,20 @@ class SharedAccesses:
     def conflicts_with_reads(self, lanes: Lanes, at: Places) -> list[Conflict]:
         """Reads of others that do not come before writes of `lanes` to granules `at`."""
         shadow, clocks = self.shadow, self.clocks
-        events = shadow.read[at]  # (n, columns)
-        floor = clocks.full[lanes // clocks.per_block]
-        blocks = at // shadow.row
-        near = blocks == lanes // clocks.per_block
-        suspect = events > np.where(near, floor, 0)[:, None]
-        suspect[:, self.warps :] = events[:, self.warps :] > 0
         out = [] if self.tensor_cores is None else list(self.tensor_cores.conflicts(lanes, at))
-        if not suspect.any():
+        blocks, mine = at // shadow.row, lanes // clocks.per_block
+        floor = np.where(blocks == mine, clocks.full[mine], 0)
+        found = []
+        for column in np.flatnonzero(shadow.used).tolist():
+            late = np.flatnonzero(shadow.read[column, at] > (floor if column < self.warps else 0))
+            found.append(np.stack([late, np.full(len(late), column)]))
+        which, columns = np.concatenate(found, axis=1) if found else np.zeros((2, 0), np.int64)
+        if not which.size:
             return out
-        which, columns = np.nonzero(suspect)
-        when, readers = events[which, columns], shadow.reader[at[which], columns].astype(np.int64)
+        order = np.argsort(which, kind="stable")
+        which, columns = which[order], columns[order]
+        when = shadow.read[columns, at[which]]
+        readers = shadow.reader[columns, at[which]].astype(np.int64)
         for aspect, chosen in self._aspects(columns):
             mine = np.flatnonzero(chosen)
             if not mine.size:
@@ -138,8 +191,8 @@ class SharedAccesses:
             if wrong.size:
                 # Of several lanes the first that is not known is named.
                 wrong, first = np.unique(wrong, return_index=True)
-                found = which[wrong], when[wrong], others[~ordered][first]
-                out.append(Conflict("read", *found, Sort.PLAIN))
+                who = others[~ordered][first]
+                out.append(Conflict("read", which[wrong], when[wrong], who, Sort.PLAIN))
         return out
 
     def _aspects(self, columns: Lanes) -> list[tuple[Aspect, Bools]]:
@@ -158,41 +211,51 @@ class SharedAccesses:
         shadow.written[at] = event
         shadow.writer[at] = writers
         shadow.sort[at] = sort
+        shadow.any_copies |= sort > Sort.ATOMIC
 
     def note_read(self, at: Places, lanes: Lanes, event: int) -> None:
         """Ordinary reads of lanes."""
-        block = lanes // self.clocks.per_block
-        warp = (lanes % self.clocks.per_block) // WARP
-        columns = np.where(at // self.shadow.row == block, warp, self.warps + self.groups + _REMOTE)
-        self._note(at, columns, lanes, event)
+        if self.clocks.wave.cluster_size > 1:
+            remote = at // self.shadow.row != lanes // self.clocks.per_block
+            if remote.any():
+                self._note(at[remote], self.groups + _REMOTE, lanes[remote], event)
+                at, lanes = at[~remote], lanes[~remote]
+        self._note_of_warps(at, lanes, event)
 
-    def note_wgmma(self, at: Places, lanes: Lanes, event: int) -> None:
-        group = (lanes % self.clocks.per_block) // (4 * WARP)
-        self._note(at, self.warps + group, lanes, event)
+    def note_wgmma(self, at: Places, lane: int, event: int) -> None:
+        self._note(at, lane % self.clocks.per_block // (4 * WARP), lane, event)
 
-    def note_bulk_read(self, at: Places, lane: int, event: int) -> None:
-        column = np.full(len(at), self.warps + self.groups + _BULK)
-        self._note(at, column, np.full(len(at), lane), event)
+    def note_bulk_read(self, at: Places, lanes: Lanes, event: int) -> None:
+        self._note(at, self.groups + _BULK, lanes, event)
 
-    def _note(self, at: Places, columns: Lanes, lanes: Lanes, event: int) -> None:
-        shadow = self.shadow
-        by_warp = columns < self.warps
-        before = shadow.read[at, columns]
-        bits = (np.uint32(1) << (lanes % WARP).astype(np.uint32)).view(np.int32)
-        bits = np.where(by_warp, bits, lanes).astype(np.int32)
-        clocks = self.clocks
-        full = clocks.full[lanes // clocks.per_block]
-        floor = np.maximum(clocks.warp[Aspect.PLAIN, lanes], full)
+    def _note(self, at: Places, column: int, lanes: Lanes | int, event: int) -> None:
+        """Reads of one of the columns behind those of warps."""
+        column += self.warps
+        self.shadow.used[column] = True
+        self.shadow.read[column, at] = event
+        self.shadow.reader[column, at] = lanes
+
+    def _note_of_warps(self, at: Places, lanes: Lanes, event: int) -> None:
+        clocks, shadow = self.clocks, self.shadow
+        warps = lanes // WARP
+        blocks = warps // self.warps
+        column = warps - blocks * self.warps
+        shadow.used[column] = True
+        # One index is faster than two.
+        place = column * shadow.read.shape[1] + at
+        read, reader = shadow.read.reshape(-1), shadow.reader.reshape(-1)
+        before = read[place]
+        bits = _BIT[lanes - warps * WARP]
         # A read that the lane does not know of stays: then there are several readers.
-        stays = np.flatnonzero(by_warp & (before > floor))
+        stays = np.flatnonzero(before > clocks.full[blocks])
+        stays = stays[before[stays] > clocks.warp[Aspect.PLAIN, lanes[stays]]]
         if stays.size:
             known = clocks.known_in_warp(Aspect.READS, lanes[stays], before[stays])
-            bits[stays] |= shadow.reader[at[stays], columns[stays]] & ~known
-        shadow.read[at, columns] = event
-        shadow.reader[at, columns] = bits
-        others = np.flatnonzero(by_warp & (shadow.reader[at, columns] != bits))
+            bits[stays] |= reader[place[stays]] & ~known
+        read[place], reader[place] = event, bits
+        others = np.flatnonzero(reader[place] != bits)
         if others.size:
-            np.bitwise_or.at(shadow.reader, (at[others], columns[others]), bits[others])
+            np.bitwise_or.at(reader, place[others], bits[others])
 
 
 def _lanes_of(bits: Lanes, first: Lanes) -> tuple[Lanes, Lanes]:

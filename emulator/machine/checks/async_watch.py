@@ -70,20 +70,21 @@ class AsyncWatch(AccessWatch):
         flat, who = at.reshape(-1), np.repeat(lanes, at.shape[1])
         bulk = "bulk" in self.words
         use = "write" if write else "read"
-        if not write:
+        if write and self.wave.cluster_size > 1 and "copies" not in self.statement.effects:
+            self._check_peers(lanes, np.broadcast_to(places, lanes.shape))
+        asking, asked = who, flat
+        if bulk and len(places) == 1:
+            conflicts, asking, asked = shared.conflicts_of_tile(lanes, at[0])
+        else:
             conflicts = shared.conflicts_with_writes(who, flat, proxy=bulk)
-            self._of_proxy(conflicts, who, flat * granule, size, at.shape[1])
+        if write and "reduces" in self.statement.effects:
+            conflicts = [x for x in map(self._without_reductions, conflicts) if x.which.size]
+        self._of_proxy(conflicts, asking, asked * granule, size, at.shape[1], use)
+        if not write:
             if "bulk_group" in self.words:
-                for lane in np.unique(lanes).tolist():
-                    shared.note_bulk_read(flat[who == lane], lane, self.now)
+                shared.note_bulk_read(flat, who, self.now)
                 self.bulk.issue(lanes, self.now)
             return
-        if self.wave.cluster_size > 1 and "copies" not in self.statement.effects:
-            self._check_peers(lanes, np.broadcast_to(places, lanes.shape))
-        conflicts = shared.conflicts_with_writes(who, flat, proxy=bulk)
-        if "reduces" in self.statement.effects:
-            conflicts = [x for x in map(self._without_reductions, conflicts) if x.which.size]
-        self._of_proxy(conflicts, who, flat * granule, size, at.shape[1], "write")
         conflicts = shared.conflicts_with_reads(who, flat)
         self.conflicts(conflicts, who, flat * granule, size, use, None, at.shape[1])
         self.check_barriers(who, flat)
@@ -175,17 +176,10 @@ class AsyncWatch(AccessWatch):
         mark = np.zeros(row, np.bool_)
         mark[addresses // granule] = True
         flat = np.flatnonzero(mark) + block * row
-        who = np.full(len(flat), lane)
         # Each of the four warps must know of what is read.
-        warps, every = np.repeat(lane + WARP * np.arange(4), len(flat)), np.tile(flat, 4)
-        self._of_proxy(
-            shared.conflicts_with_writes(warps, every, proxy=True),
-            warps,
-            every * granule,
-            granule,
-            1,
-        )
-        shared.note_wgmma(flat, who, self.now)
+        conflicts, who, every = shared.conflicts_of_tile(lane + WARP * np.arange(4), flat)
+        self._of_proxy(conflicts, who, every * granule, granule, 1)
+        shared.note_wgmma(flat, lane, self.now)
         missing = shared.shadow.unwritten(flat)
         if missing.any():
             every_place = addresses // granule + block * row
@@ -204,7 +198,7 @@ class AsyncWatch(AccessWatch):
         )
         shared.tensor_cores.read_shared(flat, len(shared.shadow.written))
 
-    def stored_by_copy(self, lane: int, places: Places) -> None:
+    def stored_by_copy(self, lanes: Lanes, places: Places) -> None:
         """Bytes of shared memory that a bulk copy stores to global memory."""
         shared = self.shared
         at = np.unique(places // shared.shadow.granule)
@@ -213,15 +207,15 @@ class AsyncWatch(AccessWatch):
             place = int(at[int(np.argmax(missing))]) * shared.shadow.granule
             self.report(
                 "uninitialised memory",
-                np.array([lane]),
-                1,
+                lanes,
+                len(lanes),
                 f"{self.name_of(self.wave.shared, place)}, which nothing has written, is stored to "
                 "global memory",
             )
 
     # --- tensor maps ---
 
-    def map_used(self, lane: int, held: Array, place: int) -> None:
+    def map_used(self, lanes: Lanes, held: Array, place: int) -> None:
         """A tensor copy reads the map at a place of global memory."""
         if self.memory_of(held) != "global":
             return
@@ -229,15 +223,15 @@ class AsyncWatch(AccessWatch):
         at = np.unique(np.arange(place, place + 128) // memory.shadow.granule)
         edited = memory.shadow.written[at]
         last = int(edited.max())
-        warp = int(memory.threads(self.wave, np.array([lane]))[0]) // WARP
+        warp = int(memory.threads(self.wave, lanes[:1])[0]) // WARP
         if last and self.map_fences.get(warp, 0) < last:
             pc = self.all.pcs[last]
             writer = int(memory.shadow.writer[at[int(np.argmax(edited))]])
             earlier = Party(self.place(pc), *self.thread(writer), "changed it")
             self.report(
                 "tensor map",
-                np.array([lane]),
-                1,
+                lanes,
+                len(lanes),
                 f"the tensor map {self.name_of(None, place)} was changed, and no fence of its "
                 "proxy stands before the copy that uses it",
                 earlier,

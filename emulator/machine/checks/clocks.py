@@ -152,6 +152,25 @@ class Clocks:
             np.maximum(held, np.where(same, level[Aspect.PLAIN, every], 0), out=held)
         return out
 
+    def common(self, aspect: Aspect, lanes: Lanes) -> Events:
+        """Up to which event each of some lanes of one block knows of lanes of the cluster, and of
+        its mbarriers, at least: ``(lane of the cluster or mbarrier,)``."""
+        cluster, rows = int(lanes[0]) // self.per_cluster, lanes % self.per_cluster
+        out: Events = self._need_matrix()[aspect, cluster, _places(rows)].min(0)
+        start = cluster * self.per_cluster
+        for level, fenced, size in (
+            (self.block, self.fenced_block, self.per_block),
+            (self.warp, self.fenced_warp, WARP),
+        ):
+            first = int(lanes[0]) // size * size
+            if int(lanes[-1]) < first + size:
+                held = level[aspect, first : first + size]
+                if aspect is Aspect.PROXY:
+                    held = np.maximum(held, fenced[lanes].min())
+                part = out[first - start : first - start + size]
+                np.maximum(part, held, out=part)
+        return out
+
     # --- the two regular levels ---
 
     def block_barrier(self, blocks: Lanes, now: int) -> None:
@@ -212,11 +231,11 @@ class Clocks:
             self.fenced_warp[lanes], self.warp[Aspect.PLAIN, lanes]
         )
         if self.matrix is not None:
-            cluster, row = np.divmod(lanes, self.per_cluster)
-            held = self.matrix
-            held[Aspect.PROXY, cluster, row] = np.maximum(
-                held[Aspect.PROXY, cluster, row], held[Aspect.PLAIN, cluster, row]
-            )
+            clusters = lanes // self.per_cluster
+            for cluster in np.unique(clusters).tolist():
+                rows = _places(lanes[clusters == cluster] - cluster * self.per_cluster)
+                plain, proxy = (self.matrix[x, cluster] for x in (Aspect.PLAIN, Aspect.PROXY))
+                proxy[rows] = np.maximum(proxy[rows], plain[rows])
 
     # --- everything else ---
 
@@ -225,7 +244,7 @@ class Clocks:
         mbarrier)``: whoever synchronises with them learns it."""
         cluster = int(lanes[0]) // self.per_cluster
         start, rows = cluster * self.per_cluster, lanes % self.per_cluster
-        out = self._need_matrix()[:, cluster, rows].max(1)
+        out = self._need_matrix()[:, cluster, _places(rows)].max(1)
         for block in np.unique(lanes // self.per_block).tolist():
             every = slice(block * self.per_block, (block + 1) * self.per_block)
             mine = out[:, every.start - start : every.stop - start]
@@ -253,10 +272,17 @@ class Clocks:
     def acquire(self, lanes: Lanes, known: Events) -> None:
         """Lanes of one cluster learn what others have released."""
         matrix = self._need_matrix()
-        cluster, rows = int(lanes[0]) // self.per_cluster, lanes % self.per_cluster
-        width = known.shape[1]
-        held = matrix[:, cluster, rows, :width]
-        matrix[:, cluster, rows, :width] = np.maximum(held, known[:, None])
+        cluster, rows = int(lanes[0]) // self.per_cluster, _places(lanes % self.per_cluster)
+        columns = np.flatnonzero(known.any(0))
+        if not columns.size:
+            return
+        news = slice(int(columns[0]), int(columns[-1]) + 1)
+        for aspect in np.flatnonzero(known[:, news].any(1)).tolist():
+            held, told = matrix[aspect, cluster, rows, news], known[aspect, news]
+            if isinstance(rows, slice):
+                np.maximum(held, told, out=held)
+            else:
+                matrix[aspect, cluster, rows, news] = np.maximum(held, told)
 
     def column(self, cluster: int, barrier: int) -> int:
         """The number of an mbarrier, by its place, among those of its cluster."""
@@ -281,6 +307,12 @@ class Clocks:
                 )
             self.matrix = np.zeros(shape, np.int32)
         return self.matrix
+
+
+def _places(rows: Lanes) -> Lanes | slice:
+    """Ascending rows as a slice, where they are neighbours: then nothing is copied."""
+    first, last = int(rows[0]), int(rows[-1])
+    return slice(first, last + 1) if last - first + 1 == len(rows) else rows
 
 
 def wider(known: Events, other: Events) -> Events:

@@ -16,7 +16,7 @@ class Groups:
 
     def __init__(self, lanes: int) -> None:
         self.count = np.zeros(lanes, np.int64)
-        self._events = np.zeros((lanes, _DEPTH), np.int32)
+        self._events = np.zeros((lanes, 0), np.int32)  # (lanes, _DEPTH) once there are any
         #: the event of the last operation that was issued, and of the last commit
         self.issued, self.committed = np.zeros(lanes, np.int32), np.zeros(lanes, np.int32)
         #: the event of the last wait
@@ -26,6 +26,8 @@ class Groups:
         self.issued[lanes] = now
 
     def commit(self, lanes: Lanes, now: int) -> None:
+        if not self._events.size:
+            self._events = np.zeros((len(self.count), _DEPTH), np.int32)
         self._events[lanes, self.count[lanes] % _DEPTH] = now
         self.count[lanes] += 1
         self.committed[lanes] = now
@@ -34,6 +36,8 @@ class Groups:
         """Up to which event operations are complete when all but the `newest` groups are."""
         self.waited[lanes] = now
         done = self.count[lanes] - newest
+        if not self._events.size:
+            return np.zeros(len(lanes), np.int32)
         held = self._events[lanes, (done - 1) % _DEPTH]
         out: Events = np.where((done > 0) & (newest < _DEPTH), held, 0).astype(np.int32)
         return out

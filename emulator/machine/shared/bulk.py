@@ -52,7 +52,7 @@ def copy(operands: Operands, *, to_devices: bool = False) -> Run:
                 poison(who, target)
             if who.watch is not None and issue.to == "global":
                 inside = np.arange(size) if chosen is None else np.flatnonzero(chosen)
-                who.watch.stored_by_copy(who.lane, source.start + inside)
+                who.watch.stored_by_copy(who.lanes, source.start + inside)
             submit(who, barrier, size, _movement(source, target, chosen))
 
     return run

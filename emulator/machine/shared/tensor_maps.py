@@ -49,7 +49,7 @@ class TensorCopy:
         """The map at an address, as it is now. Raises Failure for one of another rank."""
         place = who.find(self._map_space, address, MAP_BYTES, _MAP_ALIGNMENT)
         if who.watch is not None:
-            who.watch.map_used(who.lane, place.memory(), place.start)
+            who.watch.map_used(who.lanes, place.memory(), place.start)
         found = _decoded(place.bytes.tobytes())
         if found.rank != self.dims:
             raise Failure("tensor map", f"a map of {found.rank} dimensions in a {self.dims}d copy")

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 #: lanes that run together: their registers fit a cache, and calls of NumPy cost little for each
 LANES = 1 << 14
+#: registers of all of them, of kernels that have thousands
+_REGISTERS = 1 << 25
 #: the same of waves whose warps run one by one: each step looks at all of them
 _LANES_BY_WARP = 1 << 8
 #: bytes of shared and local memory of all blocks that run together
@@ -186,6 +188,7 @@ class Grid:
                         wave.watch.finish()
                     waves.remove(wave)
                     self.launch.blocks_done(len(wave.ctas))
+                    wave.release()
             if self._started < self._last:
                 waves.append(self._start(self._next_blocks()))
                 self.progress, self.polled = self.progress + 1, 0
@@ -269,7 +272,9 @@ class Grid:
 
     def lanes_together(self) -> int:
         """How many lanes are to run together."""
-        return LANES if self.launch.regions is None else _LANES_BY_WARP
+        if self.launch.regions is not None:
+            return _LANES_BY_WARP
+        return min(LANES, _REGISTERS // max(1, len(self.function.registers)))
 
     def cancel(self) -> tuple[int, int, int] | None:
         """Takes the next cluster out that has not started: the first of its thread blocks."""

@@ -20,7 +20,7 @@ from emulator.machine.vector.fragments import one_for_all
 from emulator.machine.vector.lanes import together, whole_or_split
 from emulator.machine.vector.mbarriers import barriers_at, by_position, change
 from emulator.machine.vector.operands import addresses, reader
-from emulator.machine.vector.strand import WARP, State, Strand
+from emulator.machine.vector.strand import WARP, Lanes, State, Strand
 from emulator.memory.arena import AccessError
 from emulator.memory.mbarrier import Change
 from emulator.memory.tensor_memory import TensorMemory
@@ -34,10 +34,16 @@ class Issuer:
     """One lane of a strand, with the words of the operands that its statement asks for."""
 
     def __init__(
-        self, strand: Strand, position: int, words: Sequence[Array], index: int | None = None
+        self,
+        strand: Strand,
+        position: int,
+        words: Sequence[Array],
+        index: int | None = None,
+        alike: Lanes | None = None,
     ) -> None:
         wave, grid = strand.wave, strand.wave.grid
         self.strand, self.wave, self.lane = strand, wave, int(strand.lanes[position])
+        self.lanes = strand.lanes[position : position + 1] if alike is None else alike
         #: words of its operands, each one for all, or at an index: its position in the strand
         self.words, self.index = words, position if index is None else index
         self.row, thread = divmod(self.lane, wave.lanes_per_cta)
@@ -53,7 +59,7 @@ class Issuer:
     def find(
         self, space: str, address: int, size: int, alignment: int, *, write: bool = False
     ) -> Span:
-        who = memory.Who(self.wave, np.array([self.lane]), np.array([self.row]))
+        who = memory.Who(self.wave, self.lanes, np.array([self.row]))
         given = np.array([address], np.uint64)
         held, start = memory.bytes_at(who, space, given, size, alignment=alignment, write=write)
         return Span(lambda: held, int(start[0]), size)

@@ -2,7 +2,7 @@
 others.
 
 All warps of a strand are one batch; nothing is copied into the order of a matrix. What no kernel
-computes, or what only a check can tell about, is left to the step that asks here first.
+computes is left to the step that asks here first.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from emulator.isa.matrix import MatrixInstruction
 from emulator.isa.wmma import WmmaMultiply
 from emulator.machine.vector.fragments import Fetch
 from emulator.machine.vector.strand import WARPGROUP, Strand
+from emulator.memory.descriptors import tile_places
 from emulator.memory.space import Space
 from emulator.warp.operands import Setting
 
@@ -34,7 +35,7 @@ def multiplication(ins: MatrixInstruction | WmmaMultiply, fetch: Fetch) -> Attem
 
     def attempt(s: Strand) -> bool:
         grid, count = s.wave.grid, len(s) // lanes
-        if s.wave.watch is not None or not may_use_kernels(grid.arithmetic):
+        if not may_use_kernels(grid.arithmetic):
             return False
         work = math.prod((count, ins.m, ins.n, ins.k)) + _STATEMENT
         if not kernels_wanted(grid.arithmetic, (grid.target, *what), work, ins.d_type):
@@ -90,5 +91,21 @@ def _multiply(
         return None
     if found[1] & METADATA and wave.grid.undefined == "raise":
         return None
+    if wave.watch is not None and rows is not None:
+        _tell(s, ins, setting, words)
     fetch.result.write_columns(s, found[0])
     return True
+
+
+def _tell(
+    s: Strand, ins: MatrixInstruction | WmmaMultiply, setting: Setting, words: dict[str, Array]
+) -> None:
+    """Tells the checks which elements of shared memory a wgmma has read."""
+    assert isinstance(ins, MatrixInstruction)
+    operands = {"b": (ins.n, ins.k, ins.b_place, setting.major_b)}
+    if setting.a_in_memory:
+        operands = {"a": (ins.m, ins.stored_k, ins.a_place, setting.major_a), **operands}
+    for name, (rows, k, where, major) in operands.items():
+        for lane, word in zip(s.lanes[::WARPGROUP].tolist(), words[name], strict=True):
+            tile, _ = tile_places(word, rows, k, where, major, name)
+            s.wave.watch.wgmma_reads(lane // s.wave.lanes_per_cta, tile.reshape(-1), lane)

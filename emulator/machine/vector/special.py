@@ -34,7 +34,7 @@ def special(strand: Strand, name: str) -> Array:
 
 
 def _words(wave: Wave, name: str) -> Array:
-    """The words of all lanes of a wave. Waves of one size share those of threads in their blocks."""
+    """The words of all lanes of a wave; waves of one size share what is the same in all blocks."""
     shared, key = wave.grid.specials, (name, len(wave.thread))
     if key in shared:
         return shared[key]

@@ -143,6 +143,15 @@ class Frame:
                     made.fetched[index] = held
         return made
 
+    def keep(self, live: int) -> None:
+        """Keeps the words of the registers in the bits `live` alone."""
+        registers, fetched = self.registers, self.fetched
+        for index, bit in enumerate(reversed(f"{live:0{len(registers)}b}")):
+            if bit == "0":
+                registers[index] = None
+        for index in [i for i, words in fetched.items() if registers[i] is not words]:
+            del fetched[index]
+
     def absorb(self, children: Sequence[Frame]) -> None:
         """Takes what `children`, frames of the same call on parts of the lanes, have written."""
         changed: dict[int, Array] = {}
@@ -277,6 +286,15 @@ class Strand:
         self.frames, self.lanes, self.read = frames, frames[0].lanes, frames[-1].read
         self.marks, self.loops, self.polls = {}, 0, 0
 
+    def finish(self) -> None:
+        """Ends, and leaves the tree with ancestors that have no other child: their registers are
+        freed at once."""
+        self.state = State.ENDED
+        if self.parent is not None:
+            self.parent.children.remove(self)
+            if not self.parent.children:
+                self.parent.finish()
+
     def rejoin(self) -> bool:
         """True if all remaining children are ready at one place, and this strand goes on there.
 
@@ -327,7 +345,7 @@ def merged(strands: Sequence[Strand], live: Sequence[int]) -> Strand:
     out = Strand(first.wave, lanes, frames, first.pc)
     out.epoch = max(strand.epoch for strand in strands)
     for strand in strands:
-        strand.state = State.ENDED
+        strand.finish()
     return out
 
 

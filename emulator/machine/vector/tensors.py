@@ -20,7 +20,7 @@ from emulator.machine.vector.issuer import Issuer, of_lane, word_at
 from emulator.machine.vector.mbarriers import barriers_at, by_position, change
 from emulator.machine.vector.memory import Places
 from emulator.machine.vector.operands import Read, addresses, reader
-from emulator.machine.vector.strand import Strand
+from emulator.machine.vector.strand import WARP, Lanes, Strand
 from emulator.machine.vector.wave import Wave
 from emulator.memory.arena import AccessError, Arena
 from emulator.memory.mbarrier import Change
@@ -61,11 +61,15 @@ class TensorIssue:
     def values(self, s: Strand) -> dict[str, Array]:
         return {name: read(s) for name, read in self.reads.items()}
 
-    def placed(self, s: Strand, values: dict[str, Array], at: Places) -> PlacedCopy:
-        """The copies that threads at some positions issue, who go by one map."""
+    def placed(
+        self, s: Strand, values: dict[str, Array], at: Places, lane: Issuer | None = None
+    ) -> PlacedCopy:
+        """The copies that threads at some positions issue, who go by one map; `lane`: who reads
+        it."""
         first = int(at[0])
         with of_lane(first):
-            tensor_map = self.form.map_at(Issuer(s, first, []), word_at(values["map"], first))
+            who = lane or Issuer(s, first, [])
+            tensor_map = self.form.map_at(who, word_at(values["map"], first))
         coordinates = _table(s, self.coordinates, at).astype(np.int32)
         made = plan(tensor_map, self.form.mode)
         assert tensor_map.address is not None
@@ -95,12 +99,12 @@ def _at_once(s: Strand) -> bool:
     return s.wave.pending.at_once and s.wave.watch is None
 
 
-def _groups(s: Strand, mask: Array | None, maps: Array) -> list[Places]:
+def _groups(s: Strand, mask: Array | None, maps: Array, together: bool) -> list[Places]:
     """The positions of threads whose copies are done together: neighbours who go by one map."""
     at = np.arange(len(s)) if mask is None else np.flatnonzero(mask)
     maps = _chosen(maps, at)
     differs = maps[1:] != maps[:-1]
-    if not _at_once(s) or np.isin(maps >> np.uint64(WINDOW_BITS), _OWN).any():
+    if not together or np.isin(maps >> np.uint64(WINDOW_BITS), _OWN).any():
         differs[:] = True
     return np.split(at, np.flatnonzero(differs) + 1)
 
@@ -127,20 +131,20 @@ class _Runs(NamedTuple):
 
 
 def _runs_of(
-    s: Strand, box: PlacedCopy, at: Places, rows: Places, space: str, addresses: Array, write: bool
+    who: memory.Who, box: PlacedCopy, at: Places, space: str, addresses: Array, write: bool
 ) -> _Runs:
-    """Places of the boxes of threads at some positions; `rows`: of the blocks that those belong to.
+    """Places of the boxes of threads at some positions.
 
     The swizzle looks at addresses in the block.
     """
-    who, size = memory.Who(s.wave, s.lanes[at], rows), box.plan.shared_bytes
+    wave, size = who.wave, box.plan.shared_bytes
     try:
         _, starts = memory.bytes_at(who, space, addresses, size, alignment=128, write=write)
     except AccessError as error:
         raise AccessError(replace(error.fault, index=int(at[error.fault.index]))) from None
-    bases = (starts % s.wave.shared_bytes % PERIOD).tolist()
+    bases = (starts % wave.shared_bytes % PERIOD).tolist()
     runs = np.array([box.plan.run_addresses(base).reshape(-1) for base in bases])
-    return _Runs(s.wave, (runs + (starts - bases)[:, None]) // RUN)
+    return _Runs(wave, (runs + (starts - bases)[:, None]) // RUN)
 
 
 # --- loads and stores -----------------------------------------------------------------------------
@@ -157,6 +161,9 @@ class _Targets(NamedTuple):
 
     def part(self, i: int) -> _Targets:
         return _Targets(*(x[i : i + 1] for x in self))
+
+    def who(self, s: Strand) -> memory.Who:
+        return memory.Who(s.wave, s.lanes[self.at], self.rows)
 
 
 def _targets(
@@ -189,22 +196,22 @@ def tensor_load(statement: Statement, function: Function) -> Step:
         assert issue.barriers is not None
         barriers = by_position(issue.barriers, s, mask)
         space = "shared" if "mask" in values else issue.to
-        for group in _groups(s, mask, values["map"]):
+        for group in _groups(s, mask, values["map"], _at_once(s)):
             box = issue.placed(s, values, group)
             to = _targets(s, issue, values, barriers, group)
             if _at_once(s):
-                runs = _runs_of(s, box, to.at, to.rows, space, to.addresses, True)
+                runs = _runs_of(to.who(s), box, to.at, space, to.addresses, True)
                 which = np.searchsorted(group, to.at)
                 runs.write(load_box(box, arena.read_rows).reshape(len(group), -1)[which])
                 _signal(s, to.barriers, box.plan.bytes, to.at)
                 continue
             lane = Issuer(s, int(group[0]), [])
             for i in range(len(to.at)):
-                at, rows, addresses, signal = to.part(i)
-                runs = _runs_of(s, box, at, rows, space, addresses, True)
+                part = to.part(i)
+                runs = _runs_of(part.who(s), box, part.at, space, part.addresses, True)
                 if not s.wave.pending.at_once:
                     runs.words[runs.places] = _POISON
-                submit(lane, int(signal[0]), box.plan.bytes, _box_loader(box, arena, runs))
+                submit(lane, int(part.barriers[0]), box.plan.bytes, _box_loader(box, arena, runs))
 
     return guarded(statement, run)
 
@@ -225,24 +232,28 @@ def tensor_store(statement: Statement, function: Function) -> Step:
 
     def run(s: Strand, mask: Array | None) -> None:
         values = issue.values(s)
-        for at in _groups(s, mask, values["map"]):
-            if _at_once(s) and not issue.form.reduces:
-                store(s, values, _without_repetition(s, issue, values, at))
+        together = s.wave.pending.at_once and not issue.form.reduces
+        for group in _groups(s, mask, values["map"], together):
+            alike = _alike(s, issue, values, group)
+            if s.wave.watch is None:
+                store(s, values, np.array([at[0] for at in alike]))
                 continue
-            for i in range(len(at)):
-                store(s, values, at[i : i + 1])
+            for at in alike:
+                store(s, values, at[:1], s.lanes[at])
 
-    def store(s: Strand, values: dict[str, Array], at: Places) -> None:
-        box, wave = issue.placed(s, values, at), s.wave
+    def store(s: Strand, values: dict[str, Array], at: Places, alike: Lanes | None = None) -> None:
+        wave, lane = s.wave, Issuer(s, int(at[0]), [], alike=alike)
+        box = issue.placed(s, values, at, lane)
         if len(at) > 1 and not box.whole:
             # Boxes that reach beyond the tensor may overlap: the last one wins.
             for i in range(len(at)):
                 store(s, values, at[i : i + 1])
             return
-        addresses, lane = _chosen(values["src"], at), Issuer(s, int(at[0]), [])
-        runs = _runs_of(s, box, at, wave.row(s)[at], "shared", addresses, False)
+        addresses = _chosen(values["src"], at)
+        who = memory.Who(wave, s.lanes[at] if alike is None else alike, wave.row(s)[at])
+        runs = _runs_of(who, box, at, "shared", addresses, False)
         if wave.watch is not None:
-            wave.watch.stored_by_copy(lane.lane, _inside(box, runs))
+            wave.watch.stored_by_copy(lane.lanes, _inside(box, runs))
         combine = None
         with of_lane(int(at[0])):
             if reduction := issue.form.reduction(box.plan.tensor_map.dtype):
@@ -253,14 +264,12 @@ def tensor_store(statement: Statement, function: Function) -> Step:
     return guarded(statement, run)
 
 
-def _without_repetition(
-    s: Strand, issue: TensorIssue, values: dict[str, Array], at: Places
-) -> Places:
-    """The first of neighbours who store the same: all lanes of a warp often do."""
+def _alike(s: Strand, issue: TensorIssue, values: dict[str, Array], at: Places) -> list[Places]:
+    """Groups of neighbours who store the same: all lanes of a warp often do."""
     reads = issue.coordinates + issue.offsets
-    words = [s.wave.row(s)[at], _chosen(values["src"], at), *_table(s, reads, at).T]
+    words = [s.lanes[at] // WARP, _chosen(values["src"], at), *_table(s, reads, at).T]
     fresh = np.any([x[1:] != x[:-1] for x in words], axis=0)
-    return at[np.r_[True, fresh]]
+    return np.split(at, np.flatnonzero(fresh) + 1)
 
 
 def _inside(box: PlacedCopy, runs: _Runs) -> Places:

@@ -12,7 +12,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import InitVar, dataclass, field
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, reduce
+from operator import or_
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 
 import numpy as np
@@ -54,6 +55,8 @@ if TYPE_CHECKING:
 TURNS, POLLS = 4096, 16
 #: statements without an effect after which a wave lets others run
 _PATIENCE = 1 << 15
+#: lanes of a strand whose registers are worth a look
+_MANY = 1 << 8
 
 Bits = NDArray[np.uint32]
 
@@ -257,6 +260,11 @@ class Wave:
         self.ready, self.waiting = [], []
         self.tensor, self.pairs = {}, Pairs()
 
+    def release(self) -> None:
+        """Cuts the references in a circle: else its memory would wait for Python's collector."""
+        self.watch, self.specials = None, {}
+        self.barriers = self.clusters = None  # type: ignore[assignment]
+
     def start(self, function: Function, initial: Callable[[Frame], None]) -> None:
         """All threads at the first statement of a kernel."""
         frame = Frame(function, self._started)
@@ -275,7 +283,7 @@ class Wave:
         self.version += 1
         self.grid.progress += 1
         if gone is None:
-            strand.state = State.ENDED
+            strand.finish()
         else:
             self.ready.append(strand.part(~gone, following))
         if not self.waiting:
@@ -302,6 +310,7 @@ class Wave:
                     strand.pc = other
                     self.ready.append(strand)
                     return
+        self._forget(strand, target, following)
         self.ready.append(strand.part(taken, target))
         self.ready.append(strand.part(~taken, following))
 
@@ -456,6 +465,7 @@ class Wave:
             if following <= strand.pc:
                 strand.loops += 1
                 strand.polls += block.polls
+                self._forget(strand, following)
                 if strand.loops >= TURNS or strand.polls >= POLLS:
                     strand.loops = strand.polls = 0
                     strand.pc = following
@@ -470,6 +480,15 @@ class Wave:
             elif others is not None and order(strand) >= others:
                 self.ready.append(strand)
                 return
+
+    def _forget(self, strand: Strand, *pcs: int) -> None:
+        """Lets go of registers that nothing reads any more where lanes go on: there may be
+        thousands."""
+        if len(strand) < _MANY or self.left is not None:
+            return
+        every = zip(*(self._live(strand, pc) for pc in pcs), strict=True)
+        for frame, live in zip(strand.frames, every, strict=True):
+            frame.keep(reduce(or_, live))
 
     def _run_block(self, strand: Strand, block: Block) -> int | None:
         done, lanes = 0, len(strand)
