@@ -162,6 +162,55 @@ def test_graphs_are_built_from_nodes(tmp_path):
     assert (code, out, err) == (0, "5 6 101 6 cudaErrorGraphExecUpdateFailure\n", "")
 
 
+#: a loop that a kernel ends, within it a choice; what is captured meanwhile goes into the loop
+CONDITIONAL = r"""
+#include <cstdio>
+__global__ void count(int *p, cudaGraphConditionalHandle loop, cudaGraphConditionalHandle odd) {
+  p[0]++; cudaGraphSetConditional(loop, p[0] < 7); cudaGraphSetConditional(odd, p[0] % 2);
+}
+__global__ void add(int *p, int v) { p[1] += v; }
+static cudaGraphNodeParams node(cudaGraphConditionalHandle h, cudaGraphConditionalNodeType type) {
+  cudaGraphNodeParams p = {cudaGraphNodeTypeConditional};
+  p.conditional.handle = h; p.conditional.type = type; p.conditional.size = type ? 1 : 2;
+  return p;
+}
+int main() {
+  int *p, host[2]; cudaMalloc(&p, 8); cudaMemset(p, 0, 8);
+  cudaStream_t s; cudaStreamCreate(&s);
+  cudaGraph_t graph, body; cudaGraphExec_t exec; cudaGraphNode_t at;
+  cudaGraphConditionalHandle loop, odd; cudaGraphCreate(&graph, 0);
+  cudaGraphConditionalHandleCreate(&loop, graph, 1, cudaGraphCondAssignDefault);
+  cudaGraphConditionalHandleCreate(&odd, graph);
+  cudaGraphNodeParams outer = node(loop, cudaGraphCondTypeWhile);
+  if (cudaGraphAddNode(&at, graph, nullptr, nullptr, 0, &outer)) return 1;
+  body = outer.conditional.phGraph_out[0];
+  cudaStreamBeginCaptureToGraph(s, body, nullptr, nullptr, 0, cudaStreamCaptureModeGlobal);
+  count<<<1, 1, 0, s>>>(p, loop, odd);
+  if (cudaStreamEndCapture(s, nullptr)) return 2;
+  size_t n = 1; cudaGraphGetNodes(body, &at, &n);
+  cudaGraphNodeParams inner = node(odd, cudaGraphCondTypeIf);
+  if (cudaGraphAddNode(&at, body, &at, nullptr, 1, &inner)) return 3;
+  for (int i = 0; i < 2; i++) {
+    cudaGraph_t branch = inner.conditional.phGraph_out[i];
+    cudaStreamBeginCaptureToGraph(s, branch, nullptr, nullptr, 0, cudaStreamCaptureModeGlobal);
+    add<<<1, 1, 0, s>>>(p, i ? 100 : 1);
+    cudaStreamEndCapture(s, nullptr);
+  }
+  if (cudaGraphInstantiate(&exec, graph, 0)) return 4;
+  for (int i = 0; i < 2; i++) {
+    cudaGraphLaunch(exec, s); cudaMemcpy(host, p, 8, cudaMemcpyDeviceToHost);
+    printf("%d %d\n", host[0], host[1]);
+  }
+  cudaGraphExecDestroy(exec); return cudaGraphDestroy(graph);
+}
+"""
+
+
+def test_conditional_nodes_loop_and_choose(tmp_path):
+    code, out, err = run("--gpu", "H100", "--", str(built(tmp_path, CONDITIONAL)))
+    assert (code, out, err) == (0, "7 304\n8 404\n", "")
+
+
 #: a kernel launches a kernel, and calls through an address that another launch has stored
 NESTED = r"""
 #include <cstdio>

@@ -26,6 +26,18 @@ static pthread_mutex_t starting = PTHREAD_MUTEX_INITIALIZER;
 
 __attribute__((visibility("hidden"))) void end_calls(void) { ended = 1; target = 0; }
 
+/* functions of the program's own that are called when a call has left Python: they may want to run
+   Python themselves, and must not find it in the middle of a call */
+typedef struct Later { void (*function)(void *); void *data; struct Later *next; } Later;
+static __thread Later *later;
+
+__attribute__((visibility("hidden"))) void call_later(void (*function)(void *), void *data) {
+  Later *made = malloc(sizeof *made);
+  if (!made) return;
+  *made = (Later){function, data, later};
+  later = made;
+}
+
 static void *python(const char *name) { return dlsym(RTLD_DEFAULT, name); }
 
 static int complain(const char *what, const char *more) {
@@ -76,9 +88,10 @@ static int start(void) {
            "        from emulator.adapters.cuda.process import attach\n"
            "    finally:\n"
            "        sys.path.remove(home)\n"
-           "    attach('" LIBRARY "', %llu, %llu)\n"
+           "    attach('" LIBRARY "', %llu, %llu, %llu)\n"
            "_()\ndel _\n",
-           (unsigned long long)(uintptr_t)&target, (unsigned long long)(uintptr_t)&end_calls);
+           (unsigned long long)(uintptr_t)&target, (unsigned long long)(uintptr_t)&end_calls,
+           (unsigned long long)(uintptr_t)&call_later);
   int state = ((int (*)(void))python("PyGILState_Ensure"))();
   if (!target && !ended && ((int (*)(const char *))python("PyRun_SimpleString"))(text))
     failed = complain("the emulator could not be imported", 0);
@@ -103,6 +116,14 @@ static int64_t call(int index, const void *words) {
     if (failed) return failed;
   }
   Target now = target;
-  if (now) stay();
-  return now ? now(index, words) : DEINITIALIZED;
+  if (!now) return DEINITIALIZED;
+  stay();
+  int64_t result = now(index, words);
+  while (later) {
+    Later one = *later;
+    free(later);
+    later = one.next;
+    one.function(one.data);
+  }
+  return result;
 }

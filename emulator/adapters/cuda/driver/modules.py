@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import math
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -33,6 +33,7 @@ from emulator.adapters.cuda.driver.devices import space
 from emulator.adapters.cuda.settings import settings
 from emulator.errors import EmulatorError, ParseError, UnsupportedError
 from emulator.machine.module import Kernel, Module
+from emulator.machine.system.graph_conditions import GRAPH_CONDITIONS
 from emulator.machine.system.grid_groups import GRID_GROUPS
 from emulator.ptx.source import joined
 
@@ -48,6 +49,8 @@ _ERROR_LOG, _ERROR_LOG_BYTES = 5, 6
 _LINKED = 2
 #: how LLVM's bitcode begins, and NVIDIA's LTO-IR in a file of its own
 _LTO = (b"BC\xc0\xde", b"\xed\x43\x4e\x7f")
+#: how the names of functions begin that programs call without defining them -> their PTX
+_LIBRARY = {"cudaCG": GRID_GROUPS, "cudaGraphSetConditional": GRAPH_CONDITIONS}
 
 
 class Loaded:
@@ -55,7 +58,8 @@ class Loaded:
 
     def __init__(self, text: str) -> None:
         try:
-            self.module = Module(text, target().name, memory=space().memory)
+            program = _with_library(text)
+            self.module = Module(program, target().name, memory=space().memory)
         except EmulatorError as error:
             complain("the module cannot be loaded", error)
             raise CudaError(INVALID_PTX if isinstance(error, ParseError) else 209) from None
@@ -166,11 +170,12 @@ def image_at(address: int) -> bytes:
     return start if start == _ELF else ctypes.string_at(address)
 
 
-def joined_program(texts: Sequence[tuple[str, str]]) -> str:
-    """Several PTX texts, each with its name, as one program, with the functions of NVIDIA's
-    library cudadevrt that it calls."""
-    text = joined(texts)
-    return joined([("", text), ("cudadevrt", GRID_GROUPS)]) if "cudaCG" in text else text
+def _with_library(text: str) -> str:
+    """A program with the functions of NVIDIA's library cudadevrt that it calls."""
+    added = [more for name, more in _LIBRARY.items() if name in text]
+    return (
+        joined([("the program", text), *(("cudadevrt", more) for more in added)]) if added else text
+    )
 
 
 def program_at(wrapper: int) -> str:
@@ -189,7 +194,7 @@ def program_at(wrapper: int) -> str:
             found = fatbin.newest_or_none(image_at(image), target().number)
         texts += [(f"file {len(texts) + 1}", found)] if found else []
         linked += 8
-    return joined_program(texts) if texts else ptx_of(image_at(wrapper))
+    return joined(texts) if texts else ptx_of(image_at(wrapper))
 
 
 def _file(path: int) -> bytes:
@@ -349,9 +354,9 @@ def link_complete(state: int, out: int, size: int) -> None:
     if not linking.texts:
         linking.complain("nothing is linked", UnsupportedError("no PTX was given"))
         raise CudaError(INVALID_IMAGE)
-    text = joined_program(linking.texts)
+    text = joined(linking.texts)
     try:
-        faults = Module(text, target().name).link_problems
+        faults = Module(_with_library(text), target().name).link_problems
     except EmulatorError as error:
         linking.complain("the program cannot be linked", error)
         raise CudaError(INVALID_PTX if isinstance(error, ParseError) else 209) from None
