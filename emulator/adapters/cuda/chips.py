@@ -38,6 +38,6 @@ def attributes() -> dict[int, int]:
         80: 1, 81: shared, 82: 65536, 83: 1, 87: one.double_ratio, 89: 1, 90: 1, 91: 1, 95: 1,
         97: target().shared_limit, 99: 1, 102: 1, 106: one.blocks, 107: 1,
         108: (cache_mib << 20) * 5 // 8, 111: target().reserved_shared,
-        115: 1, 120: int("sm_90" in target().features), 127: int("sm_90" in target().features),
-        134: -1,
+        115: 1, 119: 1, 120: int("sm_90" in target().features), 125: 1,
+        127: int("sm_90" in target().features), 134: -1,
     }  # fmt: skip

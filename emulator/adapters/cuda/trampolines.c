@@ -110,6 +110,26 @@ static void stay(void) {
   ((void *(*)(void))python("PyEval_SaveThread"))();
 }
 
+/* Calls Python with no exception under way, as there may be one where the program is Python. */
+static int64_t enter(Target now, int index, const void *words) {
+  static int (*ensure)(void);
+  static void (*release)(int), (*fetch)(void **, void **, void **);
+  static void (*restore)(void *, void *, void *);
+  if (!ensure) {
+    release = (void (*)(int))python("PyGILState_Release");
+    fetch = (void (*)(void **, void **, void **))python("PyErr_Fetch");
+    restore = (void (*)(void *, void *, void *))python("PyErr_Restore");
+    ensure = (int (*)(void))python("PyGILState_Ensure");
+  }
+  void *type, *value, *trace;
+  int state = ensure();
+  fetch(&type, &value, &trace);
+  int64_t result = now(index, words);
+  restore(type, value, trace);
+  release(state);
+  return result;
+}
+
 static int64_t call(int index, const void *words) {
   if (!target && !ended) {
     int failed = start();
@@ -118,7 +138,7 @@ static int64_t call(int index, const void *words) {
   Target now = target;
   if (!now) return DEINITIALIZED;
   stay();
-  int64_t result = now(index, words);
+  int64_t result = enter(now, index, words);
   while (later) {
     Later one = *later;
     free(later);

@@ -12,7 +12,9 @@ from emulator.adapters.cuda.driver import (
     graph_memory,
     graphs,
     instances,
+    interprocess,
     launches,
+    managed,
     memory,
     modules,
     streams,
@@ -22,6 +24,7 @@ from emulator.adapters.cuda.driver import (
 )
 
 __all__ = [
-    "DRIVER", "arrays", "captures", "devices", "graph_memory", "graphs", "instances", "launches",
-    "memory", "modules", "streams", "tensor_maps", "textures", "virtual",
+    "DRIVER", "arrays", "captures", "devices", "graph_memory", "graphs", "instances",
+    "interprocess", "launches", "managed", "memory", "modules", "streams", "tensor_maps",
+    "textures", "virtual",
 ]  # fmt: skip

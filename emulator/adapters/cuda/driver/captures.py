@@ -11,7 +11,8 @@ from emulator.adapters.cuda.driver.streams import INVALIDATED, Capture, Stream, 
 
 #: the legacy default stream, which cannot be captured
 _LEGACY = (0, 1)
-_UNSUPPORTED, _UNMATCHED, _UNJOINED = 900, 903, 904
+#: CUDA_ERROR_ILLEGAL_STATE and CUDA_ERROR_STREAM_CAPTURE_*
+_ILLEGAL_STATE, _UNSUPPORTED, _UNMATCHED, _UNJOINED = 401, 900, 903, 904
 _ADD, _SET = range(2)
 #: CUstreamCaptureStatus
 _NONE, _ACTIVE, _INVALID = range(3)
@@ -24,7 +25,7 @@ def _begin(handle: int, graph: Graph, tails: list[Node]) -> None:
     if handle in _LEGACY:
         raise CudaError(_UNSUPPORTED)
     if stream.capture is not None:
-        raise CudaError(INVALID_VALUE)
+        raise CudaError(_ILLEGAL_STATE)
     Capture(graph, handle).join(stream, tails)
 
 
@@ -52,7 +53,7 @@ def end(stream: int, out: int) -> None:
     capture = stream_of(stream).capture
     put(out, "Q", 0)
     if capture is None:
-        raise CudaError(INVALIDATED)
+        raise CudaError(_ILLEGAL_STATE)
     if stream != capture.origin:
         capture.invalid = True
         raise CudaError(_UNMATCHED)
@@ -61,6 +62,7 @@ def end(stream: int, out: int) -> None:
     if capture.invalid:
         raise CudaError(INVALIDATED)
     if not is_joined:
+        capture.invalid = True
         raise CudaError(_UNJOINED)
     put(out, "Q", capture.graph.handle or capture.graph.known())
 

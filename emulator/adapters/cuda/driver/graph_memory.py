@@ -12,13 +12,15 @@ from emulator.adapters.cuda.driver.devices import check_device, space
 from emulator.adapters.cuda.driver.nodes import Kind, Work
 from emulator.adapters.cuda.space import Kind as MemoryKind
 
-#: the fields of CUDA_MEM_ALLOC_NODE_PARAMS behind the pool's: access, its count, bytes, address
-_POOL, _SIZE, _ADDRESS = 88, 104, 112
+#: bytes of a CUmemPoolProps
+POOL_BYTES = 88
+#: of a CUDA_MEM_ALLOC_NODE_PARAMS, where behind a CUmemPoolProps the size and the address are
+_SIZE, _ADDRESS = 104, 112
 #: CUmemAllocationType of managed memory, CUmemLocationType of the device
 _MANAGED, _ON_DEVICE = 2, 1
 
 
-def _kind(pool: bytes) -> MemoryKind:
+def kind_of_pool(pool: bytes) -> MemoryKind:
     """The kind of memory that a CUmemPoolProps asks for."""
     allocation, _, location, _ = struct.unpack_from("<IIII", pool)
     if allocation == _MANAGED:
@@ -48,7 +50,7 @@ class Block:
         """Allocates it. Raises CudaError where it is allocated already."""
         if self.stream is not None:
             raise CudaError(INVALID_VALUE)
-        space().place(self.array, _kind(self.pool))
+        space().place(self.array, kind_of_pool(self.pool))
         self.stream = graph_memory.stream
         graph_memory.take(self.size)
 
@@ -56,7 +58,7 @@ class Block:
         """Frees it. Raises CudaError where it is not allocated."""
         if self.stream is None:
             raise CudaError(INVALID_VALUE)
-        space().release(self.address, _kind(self.pool))
+        space().release(self.address, kind_of_pool(self.pool))
         free_bytes = graph_memory.free_bytes
         free_bytes[self.stream] = free_bytes.get(self.stream, 0) + self.size
         self.stream = None
@@ -112,7 +114,7 @@ class Allocate(Work):
     def read(cls, at: int) -> Allocate:
         """The allocation that a CUDA_MEM_ALLOC_NODE_PARAMS asks for; it is told the address."""
         (size,) = get(at + _SIZE, "Q")
-        made = cls(graph_memory.block(size, ctypes.string_at(at, _POOL)))
+        made = cls(graph_memory.block(size, ctypes.string_at(at, POOL_BYTES)))
         put(at + _ADDRESS, "Q", made.block.address)
         return made
 
@@ -120,8 +122,8 @@ class Allocate(Work):
         self.block.begin()
 
     def write(self, at: int) -> None:
-        ctypes.memmove(at, self.block.pool, _POOL)
-        put(at + _POOL, "QQQQ", 0, 0, self.block.size, self.block.address)
+        ctypes.memmove(at, self.block.pool, POOL_BYTES)
+        put(at + POOL_BYTES, "QQQQ", 0, 0, self.block.size, self.block.address)
 
 
 class Free(Work):

@@ -75,7 +75,14 @@ def _fill_at(what: int) -> Work:
 def _child_at(what: int) -> Work:
     graph, ownership = get(what, "QI")
     found = handles.find(graph, Graph)
-    return Child(found if ownership == _MOVED else found.clone())
+    return Child(found if ownership == _MOVED else _copied(found))
+
+
+def _copied(graph: Graph) -> Graph:
+    """A clone for the program; CudaError for a graph of which there can be no second one."""
+    if graph.conditions or graph.has_memory:
+        raise CudaError(NOT_SUPPORTED)
+    return graph.clone()
 
 
 def _conditional_at(what: int) -> Work:
@@ -121,6 +128,8 @@ def add(out: int, graph: int, needs: int, count: int, work: Work) -> None:
     found = handles.find(graph, Graph)
     before = [_node_of(found, handle) for handle in (get(needs, f"{count}Q") if count else ())]
     if len(set(before)) < len(before):
+        raise CudaError(INVALID_VALUE)
+    if isinstance(work, Conditional) and not found.has_condition(work.condition.address):
         raise CudaError(INVALID_VALUE)
     put(out, "Q", found.add(Node(work, before)).handle)
 
@@ -173,7 +182,7 @@ def add_empty(out: int, graph: int, needs: int, count: int) -> None:
 
 @driver("cuGraphAddChildGraphNode")
 def add_child(out: int, graph: int, needs: int, count: int, child: int) -> None:
-    add(out, graph, needs, count, Child(handles.find(child, Graph).clone()))
+    add(out, graph, needs, count, Child(_copied(handles.find(child, Graph))))
 
 
 @driver("cuGraphAddEventRecordNode")
@@ -260,9 +269,7 @@ def create(out: int, _: int) -> None:
 @driver("cuGraphClone")
 def clone(out: int, graph: int) -> None:
     found = handles.find(graph, Graph)
-    if found.conditions:
-        raise CudaError(NOT_SUPPORTED)
-    put(out, "Q", found.clone().known())
+    put(out, "Q", _copied(found).known())
 
 
 @driver("cuGraphNodeFindInClone")
@@ -281,8 +288,9 @@ def destroy(graph: int) -> None:
 @driver("cuGraphDestroyNode")
 def destroy_node(node: int) -> None:
     found = handles.find(node, Node)
-    if found.graph:
-        found.graph.remove(found)
+    if found.graph is None or found.graph.has_memory:
+        raise CudaError(NOT_SUPPORTED)
+    found.graph.remove(found)
 
 
 @driver("cuGraphConditionalHandleCreate")
@@ -433,6 +441,8 @@ def add_dependencies(graph: int, first: int, last: int, data: int, count: int) -
 
 @driver("cuGraphRemoveDependencies_v2")
 def remove_dependencies(graph: int, first: int, last: int, data: int, count: int) -> None:
+    if handles.find(graph, Graph).has_memory:
+        raise CudaError(NOT_SUPPORTED)
     for one, other in _edges(graph, first, last, count):
         if one not in other.needs:
             raise CudaError(INVALID_VALUE)

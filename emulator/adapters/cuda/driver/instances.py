@@ -7,6 +7,7 @@ from functools import partial
 
 from emulator.adapters.cuda.calls import (
     INVALID_VALUE,
+    NOT_SUPPORTED,
     CudaError,
     Implementation,
     driver,
@@ -17,7 +18,7 @@ from emulator.adapters.cuda.calls import (
 from emulator.adapters.cuda.driver.devices import check_error
 from emulator.adapters.cuda.driver.graph_memory import Allocate, graph_memory
 from emulator.adapters.cuda.driver.graphs import READERS, STRUCTURES, Read, work_at
-from emulator.adapters.cuda.driver.nodes import Child, Graph, Kind, Node, Work
+from emulator.adapters.cuda.driver.nodes import Child, Conditional, Graph, Kind, Node, Work
 from emulator.adapters.cuda.driver.streams import Record, Wait, stream_of, submit
 
 #: flag of instances whose launch frees what the one before has left allocated
@@ -32,8 +33,15 @@ class GraphInstance(Work):
     kind = Kind.GRAPH
 
     def __init__(self, source: Graph, flags: int) -> None:
-        self.graph, self.flags = source.clone(), flags
-        self.conditions = list(source.conditions.values())
+        self.conditions = list(source.all_conditions())
+        if len({x.address for x in self.conditions} - source.asked_conditions()):
+            raise CudaError(INVALID_VALUE)
+        is_single = bool(self.conditions) or source.has_memory
+        if is_single and any(one.source is source for one in handles.of_kind(GraphInstance)):
+            raise CudaError(NOT_SUPPORTED)
+        self.source: Graph = source
+        self.flags = flags
+        self.graph = source.clone()
         self.nodes = self.graph.in_order()
 
     def node(self, handle: int) -> Node:
@@ -100,8 +108,12 @@ def destroy(instance: int) -> None:
 def _difference(one: Graph, other: Graph) -> tuple[int, Node | None]:
     """Why an instance of one graph cannot become one of the other: a CUgraphExecUpdateResult, and
     the node of the other."""
-    if one.edges() != other.edges():
+    edges, given_edges = one.edges(), other.edges()
+    if len(edges) != len(given_edges):
         return _OTHER_TOPOLOGY, None
+    for needs, given_needs, given in zip(edges, given_edges, other.nodes, strict=True):
+        if needs != given_needs:
+            return _OTHER_TOPOLOGY, given
     for node, given in zip(one.nodes, other.nodes, strict=True):
         if node.work.kind != given.work.kind:
             return _OTHER_KIND, given
@@ -119,6 +131,7 @@ def update(instance: int, graph: int, result: int) -> int:
     if why:
         return _UPDATE_FAILED
     _adopt(found.graph, given)
+    found.conditions = list(given.all_conditions())
     return 0
 
 
@@ -127,7 +140,9 @@ def _adopt(graph: Graph, given: Graph) -> None:
     for own, other in zip(graph.nodes, given.nodes, strict=True):
         for within, new in zip(own.work.graphs, other.work.graphs, strict=False):
             _adopt(within, new)
-        if not own.work.graphs:
+        if isinstance(own.work, Conditional) and isinstance(other.work, Conditional):
+            own.work.condition = other.work.condition
+        elif not own.work.graphs:
             own.work = other.work
     graph.share_objects(given)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import struct
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, ClassVar
 
 import numpy as np
@@ -12,21 +13,39 @@ import numpy as np
 from emulator.adapters.cuda.calls import INVALID_VALUE, CudaError, driver, get, handles, put
 from emulator.adapters.cuda.driver.arrays import Side, side_of_array
 from emulator.adapters.cuda.driver.devices import check_device, check_error, device, space
-from emulator.adapters.cuda.driver.graph_memory import Allocate, Free, graph_memory
+from emulator.adapters.cuda.driver.graph_memory import (
+    POOL_BYTES,
+    Allocate,
+    Free,
+    graph_memory,
+    kind_of_pool,
+)
 from emulator.adapters.cuda.driver.nodes import Kind, Work
 from emulator.adapters.cuda.driver.streams import stream_of, submit
+from emulator.adapters.cuda.space import Kind as MemoryKind
 
 #: CUmemorytype: where a rectangle of a copy lies
 _HOST, _DEVICE, _ARRAY, _UNIFIED = 1, 2, 3, 4
 _PITCH = 512
 #: one side of a CUDA_MEMCPY3D: place, level, memory, addresses, array, pitch, rows
 _SIDE = struct.Struct("<QQQQI4xQQQQQQ")
-#: a CUmemPoolProps of memory on the device
-_DEVICE_POOL = struct.pack("<IIII", 1, 0, 1, 0).ljust(88, b"\0")
 
 
+@dataclass(eq=False)
 class Pool:
-    """A memory pool."""
+    """A memory pool: the CUmemPoolProps that it was made of."""
+
+    properties: bytes
+
+    @property
+    def kind(self) -> MemoryKind:
+        """The kind of its memory."""
+        return kind_of_pool(self.properties)
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether other processes may import it."""
+        return bool(struct.unpack_from("<II", self.properties)[1])
 
 
 @driver("cuMemAlloc_v2")
@@ -36,20 +55,23 @@ def allocate(out: int, size: int) -> None:
 
 @driver("cuMemAllocAsync")
 def allocate_in_stream(out: int, size: int, stream: int) -> None:
+    _allocate(out, size, stream, handles.find(_default_pool("device"), Pool))
+
+
+def _allocate(out: int, size: int, stream: int, pool: Pool) -> None:
     if not size:  # which cuMemAlloc refuses
         put(out, "Q", 0)
     elif stream_of(stream).capture is None:
-        allocate(out, size)
+        put(out, "Q", space().allocate(size, pool.kind))
     else:
-        work = Allocate(graph_memory.block(size, _DEVICE_POOL))
+        work = Allocate(graph_memory.block(size, pool.properties))
         submit(stream, work)
         put(out, "Q", work.block.address)
 
 
 @driver("cuMemAllocFromPoolAsync")
 def allocate_from_pool(out: int, size: int, pool: int, stream: int) -> None:
-    handles.find(pool, Pool)
-    allocate_in_stream(out, size, stream)
+    _allocate(out, size, stream, handles.find(pool, Pool))
 
 
 @driver("cuMemAllocPitch_v2")
@@ -79,15 +101,17 @@ def free(address: int) -> None:
     if address in graph_memory.blocks:
         graph_memory.find(address).end()
     elif address:
-        space().release(address, "device", "managed")
+        space().release(address, "device", "managed", "imported")
 
 
 @driver("cuMemFreeAsync")
 def free_in_stream(address: int, stream: int) -> None:
-    if stream_of(stream).capture is None:
-        free(address)
-    else:
+    if stream_of(stream).capture is not None:
         submit(stream, Free(address))
+    elif (found := space().find(address)) is not None and found.kind == "host":
+        free_host(address)  # of a pool on the host
+    else:
+        free(address)
 
 
 @driver("cuMemFreeHost")
@@ -471,23 +495,35 @@ def fill_rows_32(to: int, pitch: int, value: int, width: int, height: int, strea
 
 # --- pools ----------------------------------------------------------------------------------------
 
-_default_pool = handles.add(Pool())
+#: the kinds of memory that have a default pool, as the start of a CUmemPoolProps
+_DEFAULTS: dict[MemoryKind, tuple[int, int, int, int]] = {
+    "device": (1, 0, 1, 0), "host": (1, 0, 2, 0), "managed": (2, 0, 1, 0),
+}  # fmt: skip
+
+
+@cache
+def _default_pool(kind: MemoryKind) -> int:
+    properties = struct.pack("<IIII", *_DEFAULTS[kind]).ljust(POOL_BYTES, b"\0")
+    return handles.add(Pool(properties))
 
 
 @driver("cuDeviceGetDefaultMemPool", "cuDeviceGetMemPool")
 def device_pool(out: int, number: int) -> None:
     check_device(number)
-    put(out, "Q", _default_pool)
+    put(out, "Q", _default_pool("device"))
 
 
 @driver("cuMemGetDefaultMemPool", "cuMemGetMemPool")
 def default_pool(out: int, location: int, kind: int) -> None:
-    put(out, "Q", _default_pool)
+    place = get(location, "II")
+    put(out, "Q", _default_pool(kind_of_pool(struct.pack("<IIII", kind, 0, *place))))
 
 
 @driver("cuMemPoolCreate")
 def pool_create(out: int, properties: int) -> None:
-    put(out, "Q", handles.add(Pool()))
+    if not properties:
+        raise CudaError(INVALID_VALUE)
+    put(out, "Q", handles.add(Pool(ctypes.string_at(properties, POOL_BYTES))))
 
 
 @driver("cuMemPoolDestroy")

@@ -12,6 +12,7 @@ from typing import Any
 
 from emulator.adapters.cuda import fatbin
 from emulator.adapters.cuda.calls import (
+    INVALID_CONTEXT,
     INVALID_FILE,
     INVALID_IMAGE,
     INVALID_PTX,
@@ -29,7 +30,7 @@ from emulator.adapters.cuda.calls import (
     text_at,
 )
 from emulator.adapters.cuda.chips import target
-from emulator.adapters.cuda.driver.devices import space
+from emulator.adapters.cuda.driver.devices import device, space
 from emulator.adapters.cuda.settings import settings
 from emulator.errors import EmulatorError, ParseError, UnsupportedError
 from emulator.machine.module import Kernel, Module
@@ -274,7 +275,7 @@ def function_attribute(out: int, which: int, function: int) -> None:
 
 
 @driver("cuKernelGetAttribute")
-def kernel_attribute(out: int, which: int, kernel: int, device: int) -> None:
+def kernel_attribute(out: int, which: int, kernel: int, number: int) -> None:
     function_attribute(out, which, kernel)
 
 
@@ -287,7 +288,7 @@ def set_function_attribute(function: int, which: int, value: int) -> None:
 
 
 @driver("cuKernelSetAttribute")
-def set_kernel_attribute(which: int, value: int, kernel: int, device: int) -> None:
+def set_kernel_attribute(which: int, value: int, kernel: int, number: int) -> None:
     set_function_attribute(kernel, which, value)
 
 
@@ -299,6 +300,8 @@ def function_is_loaded(out: int, function: int) -> None:
 @driver("cuFuncGetParamInfo", "cuKernelGetParamInfo")
 def parameter_info(function: int, index: int, offset: int, size: int) -> None:
     parameters = handles.find(function, Function).kernel.parameters
+    if not device.context:
+        raise CudaError(INVALID_CONTEXT)
     if index >= len(parameters):
         raise CudaError(INVALID_VALUE)
     put(offset, "Q", parameters[index].offset)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import ClassVar
@@ -113,6 +113,8 @@ class Graph:
     #: for each node of the graph that this one was cloned of, the node here
     clones: dict[Node, Node] = field(default_factory=dict)
     conditions: dict[int, Condition] = field(default_factory=dict)
+    #: the graph that this one is part of
+    outer: Graph | None = None
     #: references to objects of the program's
     objects: Counter[UserObject] = field(default_factory=Counter)
 
@@ -121,9 +123,37 @@ class Graph:
         self.handle = handles.add(self)
         return self.handle
 
+    def has_condition(self, address: int) -> bool:
+        """Whether a condition is of this graph, or of one that it is part of."""
+        return address in self.conditions or (
+            self.outer is not None and self.outer.has_condition(address)
+        )
+
+    def all_conditions(self) -> Iterator[Condition]:
+        """The conditions of this graph and of those within."""
+        yield from self.conditions.values()
+        for node in self.nodes:
+            for graph in node.work.graphs:
+                yield from graph.all_conditions()
+
+    def asked_conditions(self) -> set[int]:
+        """The conditions that nodes of this graph and of those within ask for."""
+        works = [node.work for node in self.nodes]
+        asked = {work.condition.address for work in works if isinstance(work, Conditional)}
+        within = (graph.asked_conditions() for work in works for graph in work.graphs)
+        return asked.union(*within)
+
+    @property
+    def has_memory(self) -> bool:
+        """Whether nodes allocate or free memory. Such a graph cannot be cloned, nor be a child, and
+        its nodes and edges stay (CUDA programming guide, "Graph memory nodes")."""
+        return any(node.work.kind in (Kind.MEM_ALLOC, Kind.MEM_FREE) for node in self.nodes)
+
     def add(self, node: Node) -> Node:
         """Adds a node, which gets a handle."""
         node.handle, node.graph = handles.add(node), self
+        for graph in node.work.graphs:
+            graph.outer = self
         self.nodes.append(node)
         return node
 

@@ -6,7 +6,7 @@ import ctypes
 import time
 from dataclasses import dataclass, field
 
-from emulator.adapters.cuda.calls import CudaError, driver, handles, put
+from emulator.adapters.cuda.calls import INVALID_VALUE, CudaError, driver, handles, put
 from emulator.adapters.cuda.driver.devices import check_error, device
 from emulator.adapters.cuda.driver.nodes import Graph, Kind, Node, Work
 
@@ -14,8 +14,10 @@ from emulator.adapters.cuda.driver.nodes import Graph, Kind, Node, Work
 _DEFAULT = (0, 1, 2)
 #: CUDA_ERROR_STREAM_CAPTURE_*
 _UNSUPPORTED, INVALIDATED, _MERGED, _CAPTURED_EVENT = 900, 901, 902, 907
-#: flag of events without times; flag of records and waits that are nodes of a capture
-_DISABLED_TIMING, _EXTERNAL = 2, 1
+#: flags of events: without times, and for other processes
+WITHOUT_TIMES, INTERPROCESS = 2, 4
+#: flag of records and waits that are nodes of a capture
+_EXTERNAL = 1
 
 
 @dataclass(eq=False)
@@ -223,6 +225,8 @@ def host_function(stream: int, function: int, data: int) -> None:
 
 @driver("cuEventCreate")
 def event_create(out: int, event_flags: int) -> None:
+    if event_flags & INTERPROCESS and not event_flags & WITHOUT_TIMES:
+        raise CudaError(INVALID_VALUE)
     put(out, "Q", handles.add(Event(event_flags)))
 
 
@@ -242,17 +246,19 @@ def event_record(event: int, stream: int, flags: int = 0) -> None:
 
 @driver("cuEventSynchronize", "cuEventQuery")
 def event_synchronize(event: int) -> None:
-    found = handles.find(event, Event)
-    if found.capture is not None and found.capture.streams:
-        found.capture.invalid = True
+    capture = handles.find(event, Event).capture
+    if capture is not None and capture.streams:
+        capture.invalid = True
         raise CudaError(_CAPTURED_EVENT)
+    if capture is not None and capture.invalid:
+        raise CudaError(INVALID_VALUE)
     check_error()
 
 
 @driver("cuEventElapsedTime", "cuEventElapsedTime_v2")
 def event_elapsed(out: int, first: int, last: int) -> int:
     one, other = handles.find(first, Event), handles.find(last, Event)
-    if _DISABLED_TIMING & (one.flags | other.flags):
+    if WITHOUT_TIMES & (one.flags | other.flags):
         raise CudaError(400)
     if one.at is None or other.at is None:
         return 400
