@@ -449,6 +449,49 @@ def test_cuda_core_compiles_and_links_and_asks_for_machine_code():
     assert (code, out) == (0, "42\n7\n"), err
 
 
+#: a graph with a loop and a call of Python, which lives longer here than in the program
+CORE_GRAPH = """
+import gc
+from cuda.core import Device, LaunchConfig, LegacyPinnedMemoryResource, Program, ProgramOptions
+from cuda.core.graph import GraphDefinition
+import ctypes
+device = Device(); device.set_current(); stream = device.create_stream()
+SOURCE = '''
+extern "C" __device__ __cudart_builtin__ void CUDARTAPI cudaGraphSetConditional(
+    cudaGraphConditionalHandle handle, unsigned int value);
+extern "C" __global__ void add(int *p, int v) { *p += v; }
+extern "C" __global__ void until(int *p, int end, cudaGraphConditionalHandle h) {
+  cudaGraphSetConditional(h, *p < end);
+}'''
+code = Program(SOURCE, "c++", options=ProgramOptions(std="c++17", arch="sm_90")).compile("cubin")
+add, until = code.get_kernel("add"), code.get_kernel("until")
+memory = LegacyPinnedMemoryResource().allocate(4)
+value = ctypes.c_int.from_address(int(memory.handle)); value.value = 0
+graph, one, called = GraphDefinition(), LaunchConfig(grid=1, block=1), []
+condition = graph.create_condition(default_value=1)
+loop = graph.launch(one, add, memory, 5).while_loop(condition)
+loop.body.launch(one, add, memory, 10).launch(one, until, memory, 40, condition)
+loop.callback(lambda: called.append(value.value))
+print([node.type.name[19:] for node in graph.nodes()], loop.cond_type, len(graph.edges()))
+runnable = graph.instantiate()
+del graph, loop; gc.collect()
+for _ in range(2):
+    runnable.launch(stream); stream.sync()
+print(called)
+"""
+
+
+def test_graphs_of_cuda_core_loop_and_call_python():
+    pytest.importorskip("cuda.core")
+    from emulator.adapters.cuda.native import real_nvrtc
+
+    if not real_nvrtc():
+        pytest.skip("no NVRTC")
+    code, out, err = run("--gpu", "H100", "--", sys.executable, "-W", "ignore", "-c", CORE_GRAPH)
+    wanted = "['HOST', 'KERNEL', 'CONDITIONAL'] while 2\n[45, 60]\n"
+    assert (code, out) == (0, wanted), err
+
+
 def test_some_of_numbas_own_tests_pass():
     tests = "numba.cuda.tests.cudapy."
     pytest.importorskip("numba_cuda")

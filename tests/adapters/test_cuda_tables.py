@@ -294,7 +294,6 @@ def test_a_value_chooses_the_graph_that_runs(choice, value, count, ran):
         body.add(Node(Count(number, done)))
     Conditional(condition, choice, bodies).run()
     assert done == ran
-    condition.free()
 
 
 def test_objects_of_the_program_end_with_the_last_graph_that_holds_them():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import weakref
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -90,6 +91,8 @@ class Condition:
     def __post_init__(self) -> None:
         self.address = space().allocate(4, "device")
         put(self.address, "I", self.default)
+        # An instance may need it longer than its graph.
+        weakref.finalize(self, space().release, self.address, "device").atexit = False
 
     @property
     def value(self) -> int:
@@ -99,9 +102,6 @@ class Condition:
         """Called when a launch starts."""
         if self.assigned:
             put(self.address, "I", self.default)
-
-    def free(self) -> None:
-        space().release(self.address, "device")
 
 
 @dataclass(eq=False)
@@ -195,8 +195,6 @@ class Graph:
             handles.take(self.handle, Graph)
         for node in self.nodes:
             _end(node)
-        for condition in self.conditions.values():
-            condition.free()
         self.share_objects(Graph())
 
     def in_order(self) -> list[Node]:
