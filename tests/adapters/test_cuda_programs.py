@@ -124,6 +124,14 @@ def test_memory_of_new_lives_from_launch_to_launch(tmp_path):
     assert out == f"209 {2 * 2016 + 6400} cudaSuccess\n4 launches checked, 0 findings\n"
 
 
+def test_calls_are_refused_as_an_h100_refuses_them(tmp_path):
+    source = (ROOT / "tests/cuda/calls.cu").read_text()
+    code, out, err = run("--gpu", "H100", "--", str(built(tmp_path, source)))
+    recorded = (ROOT / "tests/golden/h100_calls.txt").read_text().splitlines()
+    wanted = [line for line in recorded if not line.startswith("#")]
+    assert (code, err) == (0, "") and out.splitlines() == wanted
+
+
 #: graphs from nodes: two values that a kernel adds, memory of a graph, a clone, an update
 GRAPH = r"""
 #include <cstdio>
@@ -144,22 +152,76 @@ int main() {
   if (cudaGraphAddMemcpyNode1D(&copied, graph, &kernel, 1, host, p, 128, cudaMemcpyDeviceToHost))
     return 4;
   if (cudaGraphAddMemFreeNode(&end, graph, &copied, 1, p)) return 5;
-  size_t n; cudaGraphGetNodes(graph, nullptr, &n); cudaGraphClone(&clone, graph);
+  size_t n; cudaGraphGetNodes(graph, nullptr, &n);
   if (cudaGraphInstantiate(&exec, graph, 0) || cudaGraphLaunch(exec, s)) return 6;
   cudaStreamSynchronize(s); printf("%zu %d", n, host[31]);
   args[1] = &w; cudaGraphExecKernelNodeSetParams(exec, kernel, &k);
   cudaGraphLaunch(exec, s); cudaStreamSynchronize(s); printf(" %d", host[31]);
+  cudaMalloc(&p, 128); cudaMemset(p, 0, 128); args[1] = &v; cudaGraph_t plain;
+  cudaGraphCreate(&plain, 0); cudaGraphAddKernelNode(&kernel, plain, nullptr, 0, &k);
+  cudaGraphAddKernelNode(&end, plain, &kernel, 1, &k); cudaGraphClone(&clone, plain);
+  cudaGraphInstantiate(&exec, plain, 0);
+  args[1] = &w; cudaGraphExecKernelNodeSetParams(exec, kernel, &k); cudaGraphLaunch(exec, s);
   cudaGraphExecUpdateResultInfo info; cudaGraphExecUpdate(exec, clone, &info);
-  cudaGraphLaunch(exec, s); cudaStreamSynchronize(s); printf(" %d", host[31]);
+  cudaGraphLaunch(exec, s); cudaMemcpy(host, p, 128, cudaMemcpyDeviceToHost);
   cudaGraphDestroyNode(end);
-  printf(" %s\n", cudaGetErrorName(cudaGraphExecUpdate(exec, graph, &info)));
+  printf(" %d %s\n", host[31], cudaGetErrorName(cudaGraphExecUpdate(exec, plain, &info)));
 }
 """
 
 
 def test_graphs_are_built_from_nodes(tmp_path):
     code, out, err = run("--gpu", "H100", "--", str(built(tmp_path, GRAPH)))
-    assert (code, out, err) == (0, "5 6 101 6 cudaErrorGraphExecUpdateFailure\n", "")
+    assert (code, out, err) == (0, "5 6 101 115 cudaErrorGraphExecUpdateFailure\n", "")
+
+
+#: a loop that a kernel ends, within it a choice; what is captured meanwhile goes into the loop
+CONDITIONAL = r"""
+#include <cstdio>
+__global__ void count(int *p, cudaGraphConditionalHandle loop, cudaGraphConditionalHandle odd) {
+  p[0]++; cudaGraphSetConditional(loop, p[0] < 7); cudaGraphSetConditional(odd, p[0] % 2);
+}
+__global__ void add(int *p, int v) { p[1] += v; }
+static cudaGraphNodeParams node(cudaGraphConditionalHandle h, cudaGraphConditionalNodeType type) {
+  cudaGraphNodeParams p = {cudaGraphNodeTypeConditional};
+  p.conditional.handle = h; p.conditional.type = type; p.conditional.size = type ? 1 : 2;
+  return p;
+}
+int main() {
+  int *p, host[2]; cudaMalloc(&p, 8); cudaMemset(p, 0, 8);
+  cudaStream_t s; cudaStreamCreate(&s);
+  cudaGraph_t graph, body; cudaGraphExec_t exec; cudaGraphNode_t at;
+  cudaGraphConditionalHandle loop, odd; cudaGraphCreate(&graph, 0);
+  cudaGraphConditionalHandleCreate(&loop, graph, 1, cudaGraphCondAssignDefault);
+  cudaGraphConditionalHandleCreate(&odd, graph);
+  cudaGraphNodeParams outer = node(loop, cudaGraphCondTypeWhile);
+  if (cudaGraphAddNode(&at, graph, nullptr, nullptr, 0, &outer)) return 1;
+  body = outer.conditional.phGraph_out[0];
+  cudaStreamBeginCaptureToGraph(s, body, nullptr, nullptr, 0, cudaStreamCaptureModeGlobal);
+  count<<<1, 1, 0, s>>>(p, loop, odd);
+  if (cudaStreamEndCapture(s, nullptr)) return 2;
+  size_t n = 1; cudaGraphGetNodes(body, &at, &n);
+  cudaGraphNodeParams inner = node(odd, cudaGraphCondTypeIf);
+  if (cudaGraphAddNode(&at, body, &at, nullptr, 1, &inner)) return 3;
+  for (int i = 0; i < 2; i++) {
+    cudaGraph_t branch = inner.conditional.phGraph_out[i];
+    cudaStreamBeginCaptureToGraph(s, branch, nullptr, nullptr, 0, cudaStreamCaptureModeGlobal);
+    add<<<1, 1, 0, s>>>(p, i ? 100 : 1);
+    cudaStreamEndCapture(s, nullptr);
+  }
+  if (cudaGraphInstantiate(&exec, graph, 0)) return 4;
+  for (int i = 0; i < 2; i++) {
+    cudaGraphLaunch(exec, s); cudaMemcpy(host, p, 8, cudaMemcpyDeviceToHost);
+    printf("%d %d\n", host[0], host[1]);
+  }
+  cudaGraphExecDestroy(exec); return cudaGraphDestroy(graph);
+}
+"""
+
+
+def test_conditional_nodes_loop_and_choose(tmp_path):
+    code, out, err = run("--gpu", "H100", "--", str(built(tmp_path, CONDITIONAL)))
+    assert (code, out, err) == (0, "7 304\n8 404\n", "")
 
 
 #: a kernel launches a kernel, and calls through an address that another launch has stored
@@ -212,6 +274,48 @@ print(cu.cuMemRelease(handle), cu.cuMemAddressFree(at, both), cu.cuMemUnmap(at, 
 def test_virtual_memory_is_mapped_twice():
     code, out, err = run("--gpu", "H100", "--", sys.executable, "-c", VIRTUAL)
     wanted = "0 0 0\n1 0\n1 1\n0 0\n0 0 [7, 7, 7, 7]\n0 1 0 1 0\n"
+    assert (code, out) == (0, wanted), err
+
+
+#: a process reads and writes the memory of another one, by a handle and through a pool
+INTERPROCESS = """
+import ctypes, os, subprocess, sys
+from ctypes import byref, c_int, c_size_t, c_uint64, c_void_p
+cu = ctypes.CDLL("libcuda.so.1")
+cu.cuInit(0); context = c_void_p()
+cu.cuDevicePrimaryCtxRetain(byref(context), 0); cu.cuCtxSetCurrent(context)
+Bytes = ctypes.c_ubyte * 64
+class Handle(ctypes.Structure): _fields_ = [("bytes", Bytes)]
+at, again, pool, file, none = c_uint64(), c_uint64(), c_uint64(), c_int(), c_uint64(0)
+seen, data, shared = (ctypes.c_uint * 2)(), Bytes(), Bytes()
+if len(sys.argv) > 1:
+    given = Handle(Bytes(*bytes.fromhex(sys.argv[1])))
+    print([cu.cuIpcOpenMemHandle_v2(byref(x), given, 1) for x in (at, again)])
+    cu.cuMemcpyDtoH_v2(seen, at, c_size_t(8)); print(list(seen), at.value == again.value)
+    cu.cuMemsetD32_v2(at, 9, c_size_t(1))
+    print([cu.cuIpcCloseMemHandle(at) for _ in range(3)])
+    file, data = c_void_p(int(sys.argv[2])), Bytes(*bytes.fromhex(sys.argv[3]))
+    print(cu.cuMemPoolImportFromShareableHandle(byref(pool), file, 1, none))
+    print(cu.cuMemPoolImportPointer(byref(at), pool, data))
+    cu.cuMemcpyDtoH_v2(seen, at, c_size_t(4)); print(seen[0], cu.cuMemFreeAsync(at, None))
+    sys.exit()
+cu.cuMemAlloc_v2(byref(at), c_size_t(5000)); cu.cuMemsetD32_v2(at, 7, c_size_t(2))
+print(cu.cuIpcGetMemHandle(shared, at))
+cu.cuMemPoolCreate(byref(pool), (c_int * 22)(1, 1, 1, 0))
+print(cu.cuMemAllocFromPoolAsync(byref(again), c_size_t(64), pool, None))
+print(cu.cuMemPoolExportPointer(data, again))
+cu.cuMemsetD32_v2(again, 5, c_size_t(1))
+cu.cuMemPoolExportToShareableHandle(byref(file), pool, 1, none)
+words = [sys.executable, __file__, bytes(shared).hex(), str(file.value), bytes(data).hex()]
+sys.stdout.flush(); subprocess.run(words, pass_fds=[file.value], check=True)
+cu.cuMemcpyDtoH_v2(seen, at, c_size_t(8)); print(list(seen))
+"""
+
+
+def test_a_process_opens_the_memory_of_another(tmp_path):
+    (tmp_path / "parent.py").write_text(INTERPROCESS)
+    code, out, err = run("--gpu", "H100", "--", sys.executable, str(tmp_path / "parent.py"))
+    wanted = "0\n0\n0\n[0, 0]\n[7, 7] True\n[0, 0, 1]\n0\n0\n5 0\n[9, 7]\n"
     assert (code, out) == (0, wanted), err
 
 
@@ -343,6 +447,49 @@ def test_cuda_core_compiles_and_links_and_asks_for_machine_code():
         pytest.skip("no NVRTC")
     code, out, err = run("--gpu", "H100", "--", sys.executable, "-W", "ignore", "-c", CORE)
     assert (code, out) == (0, "42\n7\n"), err
+
+
+#: a graph with a loop and a call of Python, which lives longer here than in the program
+CORE_GRAPH = """
+import gc
+from cuda.core import Device, LaunchConfig, LegacyPinnedMemoryResource, Program, ProgramOptions
+from cuda.core.graph import GraphDefinition
+import ctypes
+device = Device(); device.set_current(); stream = device.create_stream()
+SOURCE = '''
+extern "C" __device__ __cudart_builtin__ void CUDARTAPI cudaGraphSetConditional(
+    cudaGraphConditionalHandle handle, unsigned int value);
+extern "C" __global__ void add(int *p, int v) { *p += v; }
+extern "C" __global__ void until(int *p, int end, cudaGraphConditionalHandle h) {
+  cudaGraphSetConditional(h, *p < end);
+}'''
+code = Program(SOURCE, "c++", options=ProgramOptions(std="c++17", arch="sm_90")).compile("cubin")
+add, until = code.get_kernel("add"), code.get_kernel("until")
+memory = LegacyPinnedMemoryResource().allocate(4)
+value = ctypes.c_int.from_address(int(memory.handle)); value.value = 0
+graph, one, called = GraphDefinition(), LaunchConfig(grid=1, block=1), []
+condition = graph.create_condition(default_value=1)
+loop = graph.launch(one, add, memory, 5).while_loop(condition)
+loop.body.launch(one, add, memory, 10).launch(one, until, memory, 40, condition)
+loop.callback(lambda: called.append(value.value))
+print([node.type.name[19:] for node in graph.nodes()], loop.cond_type, len(graph.edges()))
+runnable = graph.instantiate()
+del graph, loop; gc.collect()
+for _ in range(2):
+    runnable.launch(stream); stream.sync()
+print(called)
+"""
+
+
+def test_graphs_of_cuda_core_loop_and_call_python():
+    pytest.importorskip("cuda.core")
+    from emulator.adapters.cuda.native import real_nvrtc
+
+    if not real_nvrtc():
+        pytest.skip("no NVRTC")
+    code, out, err = run("--gpu", "H100", "--", sys.executable, "-W", "ignore", "-c", CORE_GRAPH)
+    wanted = "['HOST', 'KERNEL', 'CONDITIONAL'] while 2\n[45, 60]\n"
+    assert (code, out) == (0, wanted), err
 
 
 def test_some_of_numbas_own_tests_pass():

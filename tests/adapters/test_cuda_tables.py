@@ -3,13 +3,20 @@
 import ctypes
 import re
 import struct
-from functools import partial
 
 import pytest
 
 from emulator.adapters.cuda import fatbin
-from emulator.adapters.cuda.calls import CudaError, Handles, get, put
-from emulator.adapters.cuda.driver.nodes import Graph, Kind, Node
+from emulator.adapters.cuda.calls import CudaError, Handles, after_call, get, put
+from emulator.adapters.cuda.driver.nodes import (
+    Child,
+    Condition,
+    Conditional,
+    Graph,
+    Node,
+    UserObject,
+    Work,
+)
 from emulator.adapters.cuda.native import LIBRARIES, c_text
 from emulator.adapters.cuda.space import Space
 from emulator.adapters.cuda.tables import (
@@ -72,7 +79,7 @@ def test_what_is_implemented_is_in_the_tables():
     from emulator.adapters.cuda.driver import DRIVER
     from emulator.adapters.cuda.runtime import RUNTIME
 
-    assert (len(DRIVER), len(RUNTIME)) == (278, 199)  # as the guide says
+    assert (len(DRIVER), len(RUNTIME)) == (334, 245)  # as the guide says
     assert DRIVER.keys() <= {f.name for f in driver_functions()}
     in_12 = {f.name: f for f in runtime12_functions()}
     assert RUNTIME.keys() <= {f.name for f in runtime_functions()} | in_12.keys()
@@ -211,20 +218,29 @@ def test_an_image_without_ptx_that_fits_is_none():
 # --- graphs ---------------------------------------------------------------------------------------
 
 
+class Step(Work):
+    """Adds a number to a list."""
+
+    def __init__(self, number, done):
+        self.number, self.done = number, done
+
+    def run(self):
+        self.done.append(self.number)
+
+
 def graph_of(*needs):
     """A graph of nodes that add their number to a list; each waits for the nodes of these
     numbers."""
     done, graph = [], Graph()
     for number, before in enumerate(needs):
-        graph.add(Node(Kind.EMPTY, partial(done.append, number), [graph.nodes[i] for i in before]))
+        graph.add(Node(Step(number, done), [graph.nodes[i] for i in before]))
     return done, graph
 
 
 def test_nodes_run_behind_those_they_wait_for():
     done, graph = graph_of([], [], [0], [1, 2])
     graph.nodes[0].needs = [graph.nodes[1]]
-    for node in graph.clone().in_order():
-        node.operation()
+    graph.clone().run()
     assert done == [1, 0, 2, 3]
     assert graph.nodes[3].ancestors() == set(graph.nodes[:3])
     graph.nodes[1].needs = [graph.nodes[3]]
@@ -235,9 +251,60 @@ def test_nodes_run_behind_those_they_wait_for():
 def test_a_clone_has_the_shape_and_nodes_of_its_own():
     _, graph = graph_of([], [0], [0, 1])
     twin = graph.clone()
-    assert twin.shape() == graph.shape() and not set(twin.nodes) & set(graph.nodes)
+    assert twin.edges() == graph.edges() and not set(twin.nodes) & set(graph.nodes)
+    assert twin.twin(graph.nodes[1]) is twin.nodes[1]
     twin.nodes[2].needs.pop()
-    assert twin.shape() != graph.shape()
+    assert twin.edges() != graph.edges()
+
+
+def test_a_graph_within_a_graph_is_cloned_and_found():
+    done, inner = graph_of([], [0])
+    outer = Graph()
+    outer.add(Node(Child(inner)))
+    twin = outer.clone()
+    found = twin.twin(inner.nodes[1])
+    assert found is not inner.nodes[1] and found.graph is twin.nodes[0].work.graph
+    found.enabled = False
+    twin.run()
+    assert done == [0]
+    outer.run()
+    assert done == [0, 0, 1]
+
+
+@pytest.mark.parametrize(
+    ("choice", "value", "count", "ran"),
+    [
+        (Conditional.IF, 5, 1, [0]), (Conditional.IF, 0, 1, []), (Conditional.IF, 0, 2, [1]),
+        (Conditional.WHILE, 3, 1, [0, 0, 0]), (Conditional.SWITCH, 2, 3, [2]),
+        (Conditional.SWITCH, 3, 3, []),
+    ],
+)  # fmt: skip
+def test_a_value_chooses_the_graph_that_runs(choice, value, count, ran):
+    done, condition = [], Condition(value, assigned=False)
+
+    class Count(Step):
+        """A step that counts the value down."""
+
+        def run(self):
+            super().run()
+            put(condition.address, "I", max(0, condition.value - 1))
+
+    bodies = [Graph() for _ in range(count)]
+    for number, body in enumerate(bodies):
+        body.add(Node(Count(number, done)))
+    Conditional(condition, choice, bodies).run()
+    assert done == ran
+
+
+def test_objects_of_the_program_end_with_the_last_graph_that_holds_them():
+    held, graph = UserObject(7, 1234, 1), Graph()
+    graph.objects[held] = 1
+    twin = graph.clone()
+    graph.release()
+    assert held.count == 1 and not after_call
+    twin.release()
+    assert held.count == 0 and after_call == [(1234, 7)]
+    after_call.clear()
 
 
 # --- memory and handles ---------------------------------------------------------------------------

@@ -125,6 +125,8 @@ class Handles:
 
 
 handles = Handles()
+#: functions of the program's own, each with its argument, that are called when this call is over
+after_call: list[tuple[int, int]] = []
 
 
 class AfterFork:

@@ -36,8 +36,8 @@ def attributes() -> dict[int, int]:
         30: 512, 31: 1, 32: 1, 33: 1, 36: 2_619_000, 37: bus, 38: cache_mib << 20,
         39: one.threads, 40: 3, 41: 1, 51: 32, 75: number // 10, 76: number % 10, 78: 1, 79: 1,
         80: 1, 81: shared, 82: 65536, 83: 1, 87: one.double_ratio, 89: 1, 90: 1, 91: 1, 95: 1,
-        97: target().shared_limit, 99: 1, 102: 1, 106: one.blocks, 107: 1,
+        97: target().shared_limit, 99: 1, 102: 1, 103: 1, 106: one.blocks, 107: 1,
         108: (cache_mib << 20) * 5 // 8, 111: target().reserved_shared,
-        115: 1, 120: int("sm_90" in target().features), 127: int("sm_90" in target().features),
-        134: -1,
+        115: 1, 119: 1, 120: int("sm_90" in target().features), 125: 1,
+        127: int("sm_90" in target().features), 134: -1,
     }  # fmt: skip

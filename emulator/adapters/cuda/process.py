@@ -9,7 +9,7 @@ import traceback
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from emulator.adapters.cuda.calls import CudaError, after_fork
+from emulator.adapters.cuda.calls import CudaError, after_call, after_fork
 from emulator.adapters.cuda.settings import settings
 from emulator.adapters.cuda.tables import (
     Function,
@@ -26,23 +26,24 @@ _lock = threading.RLock()
 _kept: list[Any] = []
 
 
-def attach(library: str, slot: int, end_calls: int) -> None:
+def attach(library: str, slot: int, end_calls: int, call_later: int) -> None:
     """Lets the trampolines of a library call this process's Python.
 
     `slot` is the address of their function pointer, `end_calls` that of the function that switches
-    them off, which happens before Python ends.
+    them off, which happens before Python ends, and `call_later` that of the function that keeps a
+    call for later.
     """
 
     from emulator.adapters.cuda.driver import DRIVER
 
     if library == "libcuda.so.1":
-        target = _target(driver_functions(), DRIVER, lambda code: code)
+        target = _target(driver_functions(), DRIVER, lambda code: code, call_later)
     else:
         from emulator.adapters.cuda.runtime import RUNTIME, remember
 
         functions = runtime12_functions() if library.endswith("12") else runtime_functions()
         # Functions of the driver are here for what only libcudart.so.12 has.
-        target = _target(functions, {**DRIVER, **RUNTIME}, remember)
+        target = _target(functions, {**DRIVER, **RUNTIME}, remember, call_later)
     end = ctypes.CFUNCTYPE(None)(end_calls)
     _kept.append((target, end))
     atexit.register(end)
@@ -53,12 +54,14 @@ def _target(
     functions: Sequence[Function],
     known: dict[str, Callable[..., int | None]],
     remember: Callable[[int], int],
+    call_later: int,
 ) -> Any:
     """The function that all trampolines of a library call."""
     rows = [
         (known.get(f.meaning or f.name), f.layout.unpack, f.layout.size, f.name) for f in functions
     ]
     text = ctypes.string_at
+    later = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)(call_later)
 
     def called(index: int, words: int) -> int:
         function, unpack, size, name = rows[index]
@@ -75,5 +78,8 @@ def _target(
         except Exception:
             traceback.print_exc()
             return remember(_UNKNOWN)
+        finally:
+            while after_call:
+                later(*after_call.pop())
 
     return _TARGET(called)

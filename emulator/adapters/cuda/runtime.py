@@ -23,10 +23,18 @@ from emulator.adapters.cuda.calls import (
     text_at,
 )
 from emulator.adapters.cuda.chips import attributes
-from emulator.adapters.cuda.driver import devices, graphs, launches, memory, modules, streams
+from emulator.adapters.cuda.driver import (
+    devices,
+    graphs,
+    instances,
+    launches,
+    memory,
+    modules,
+    streams,
+)
 from emulator.adapters.cuda.driver.devices import check_error, device, space
 from emulator.adapters.cuda.driver.modules import Function, Loaded
-from emulator.adapters.cuda.driver.nodes import Kind, Node, Operation
+from emulator.adapters.cuda.driver.nodes import Kind, Work
 from emulator.adapters.cuda.runtime_textures import box_at
 from emulator.adapters.cuda.tables import errors
 
@@ -116,11 +124,10 @@ _same(
     "cudaGraphDestroy = cuGraphDestroy", "cudaGraphExecDestroy = cuGraphExecDestroy",
     "cudaGraphGetNodes = cuGraphGetNodes", "cudaGraphGetRootNodes = cuGraphGetRootNodes",
     "cudaGraphGetEdges = cuGraphGetEdges_v2", "cudaGraphClone = cuGraphClone",
-    "cudaGraphAddHostNode = cuGraphAddHostNode", "cudaGraphAddEmptyNode = cuGraphAddEmptyNode",
+    "cudaGraphAddEmptyNode = cuGraphAddEmptyNode",
     "cudaGraphAddChildGraphNode = cuGraphAddChildGraphNode",
     "cudaGraphAddEventRecordNode = cuGraphAddEventRecordNode",
     "cudaGraphAddEventWaitNode = cuGraphAddEventWaitNode",
-    "cudaGraphAddMemsetNode = cuGraphAddMemsetNode",
     "cudaGraphAddMemAllocNode = cuGraphAddMemAllocNode",
     "cudaGraphAddMemFreeNode = cuGraphAddMemFreeNode",
     "cudaGraphAddDependencies = cuGraphAddDependencies_v2",
@@ -130,8 +137,6 @@ _same(
     "cudaGraphNodeGetDependentNodes = cuGraphNodeGetDependentNodes_v2",
     "cudaGraphNodeFindInClone = cuGraphNodeFindInClone",
     "cudaGraphExecUpdate = cuGraphExecUpdate_v2",
-    "cudaGraphExecHostNodeSetParams = cuGraphExecHostNodeSetParams",
-    "cudaGraphExecMemsetNodeSetParams = cuGraphExecMemsetNodeSetParams",
     "cudaGraphInstantiateWithParams = cuGraphInstantiateWithParams",
     "cudaGraphMemAllocNodeGetParams = cuGraphMemAllocNodeGetParams",
     "cudaGraphMemFreeNodeGetParams = cuGraphMemFreeNodeGetParams",
@@ -139,6 +144,44 @@ _same(
     "cudaDeviceGraphMemTrim = cuDeviceGraphMemTrim", "cudaFreeAsync = cuMemFreeAsync",
     "cudaMallocAsync = cuMemAllocAsync", "cudaMallocFromPoolAsync = cuMemAllocFromPoolAsync",
     "cudaMemset2DAsync = cuMemsetD2D8Async",
+    "cudaStreamBeginCaptureToGraph = cuStreamBeginCaptureToGraph",
+    "cudaStreamGetCaptureInfo = cuStreamGetCaptureInfo_v3",
+    "cudaStreamUpdateCaptureDependencies = cuStreamUpdateCaptureDependencies_v2",
+    "cudaGraphConditionalHandleCreate_v2 = cuGraphConditionalHandleCreate",
+    "cudaIpcGetMemHandle = cuIpcGetMemHandle", "cudaIpcOpenMemHandle = cuIpcOpenMemHandle_v2",
+    "cudaIpcCloseMemHandle = cuIpcCloseMemHandle", "cudaIpcGetEventHandle = cuIpcGetEventHandle",
+    "cudaIpcOpenEventHandle = cuIpcOpenEventHandle",
+    "cudaMemPoolExportToShareableHandle = cuMemPoolExportToShareableHandle",
+    "cudaMemPoolImportFromShareableHandle = cuMemPoolImportFromShareableHandle",
+    "cudaMemPoolExportPointer = cuMemPoolExportPointer",
+    "cudaMemPoolImportPointer = cuMemPoolImportPointer",
+    "cudaMemPoolGetAccess = cuMemPoolGetAccess",
+    "cudaMemAdvise = cuMemAdvise_v2", "cudaMemPrefetchAsync = cuMemPrefetchAsync_v2",
+    "cudaMemPrefetchBatchAsync = cuMemPrefetchBatchAsync",
+    "cudaMemDiscardBatchAsync = cuMemDiscardBatchAsync",
+    "cudaMemDiscardAndPrefetchBatchAsync = cuMemDiscardAndPrefetchBatchAsync",
+    "cudaMemRangeGetAttribute = cuMemRangeGetAttribute",
+    "cudaMemRangeGetAttributes = cuMemRangeGetAttributes",
+    "cudaUserObjectCreate = cuUserObjectCreate", "cudaUserObjectRetain = cuUserObjectRetain",
+    "cudaUserObjectRelease = cuUserObjectRelease",
+    "cudaGraphRetainUserObject = cuGraphRetainUserObject",
+    "cudaGraphReleaseUserObject = cuGraphReleaseUserObject",
+    "cudaGraphDebugDotPrint = cuGraphDebugDotPrint",
+    "cudaGraphChildGraphNodeGetGraph = cuGraphChildGraphNodeGetGraph",
+    "cudaGraphHostNodeGetParams = cuGraphHostNodeGetParams",
+    "cudaGraphMemsetNodeGetParams = cuGraphMemsetNodeGetParams",
+    "cudaGraphEventRecordNodeGetEvent = cuGraphEventRecordNodeGetEvent",
+    "cudaGraphEventWaitNodeGetEvent = cuGraphEventWaitNodeGetEvent",
+    "cudaGraphEventRecordNodeSetEvent = cuGraphEventRecordNodeSetEvent",
+    "cudaGraphEventWaitNodeSetEvent = cuGraphEventWaitNodeSetEvent",
+    "cudaGraphExecEventRecordNodeSetEvent = cuGraphExecEventRecordNodeSetEvent",
+    "cudaGraphExecEventWaitNodeSetEvent = cuGraphExecEventWaitNodeSetEvent",
+    "cudaGraphExecChildGraphNodeSetParams = cuGraphExecChildGraphNodeSetParams",
+    "cudaGraphNodeSetEnabled = cuGraphNodeSetEnabled",
+    "cudaGraphNodeGetEnabled = cuGraphNodeGetEnabled",
+    "cudaGraphNodeGetContainingGraph = cuGraphNodeGetContainingGraph",
+    "cudaGraphExecGetFlags = cuGraphExecGetFlags",
+    "cudaDeviceSetGraphMemAttribute = cuDeviceSetGraphMemAttribute",
 )  # fmt: skip
 
 
@@ -152,7 +195,7 @@ def register_image(wrapper: int) -> int:
 
 @runtime("__cudaRegisterFatBinaryEnd", "__cudaUnregisterFatBinary", "__cudaRegisterHostVar",
          "cudaSetDeviceFlags", "cudaProfilerStart", "cudaProfilerStop", "cudaFuncSetCacheConfig",
-         "cudaMemPrefetchAsync", "cudaMemAdvise", "cudaStreamAttachMemAsync",
+         "cudaStreamAttachMemAsync",
          "cudaDeviceSetCacheConfig", "cudaDeviceSetSharedMemConfig", "cudaMemPoolSetAttribute",
          "cudaMemPoolTrimTo", "cudaMemPoolSetAccess", "cudaStreamSetAttribute",
          "cudaFuncSetSharedMemConfig", "cudaCtxResetPersistingL2Cache",
@@ -600,51 +643,49 @@ def create_event(out: int) -> None:
     streams.event_create(out, 0)
 
 
-@runtime("cudaStreamGetCaptureInfo")
-def capture_info(stream: int, out: int, identifier: int = 0, *_: int) -> None:
-    streams.is_capturing(stream, out, identifier)
-
-
 # --- graphs ---------------------------------------------------------------------------------------
 
 
-def _launch_at(what: int) -> Operation:
-    return graphs.kernel_launch(kernel_of(get(what, "Q")[0]), what)
+def _launch_at(what: int) -> Work:
+    return graphs.launch_of(kernel_of(get(what, "Q")[0]), what)
 
 
-@runtime("cudaGraphAddKernelNode")
-def graph_add_kernel(out: int, graph: int, needs: int, count: int, what: int) -> None:
-    graphs.add(out, graph, needs, count, Kind.KERNEL, _launch_at(what))
+#: how the parameters of a node are read
+_READERS = {**graphs.READERS, Kind.KERNEL: _launch_at, Kind.MEMCPY: box_at}
+graphs.structure_functions(runtime, "cuda", _READERS)
+instances.structure_functions(runtime, "cuda", _READERS)
 
 
-@runtime("cudaGraphExecKernelNodeSetParams")
-def graph_set_kernel(instance: int, node: int, what: int) -> None:
-    graphs.set_operation(instance, node, Kind.KERNEL, _launch_at(what))
+@runtime("cudaGraphAddNode")
+def graph_add(out: int, graph: int, needs: int, data: int, count: int, what: int) -> None:
+    graphs.add(out, graph, needs, count, graphs.work_at(what, _READERS))
 
 
-@runtime("cudaGraphKernelNodeSetParams")
-def graph_set_kernel_of_graph(node: int, what: int) -> None:
-    handles.find(node, Node).operation = _launch_at(what)
+@runtime("cudaGraphNodeSetParams")
+def graph_set(node: int, what: int) -> None:
+    work = graphs.work_at(what, _READERS)
+    graphs.node_of_kind(node, work.kind).work = work
 
 
-@runtime("cudaGraphAddMemcpyNode")
-def graph_add_copy(out: int, graph: int, needs: int, count: int, what: int) -> None:
-    graphs.add(out, graph, needs, count, Kind.MEMCPY, box_at(what).copy)
+@runtime("cudaGraphExecNodeSetParams")
+def graph_set_in_instance(instance: int, node: int, what: int) -> None:
+    found = handles.find(instance, instances.GraphInstance)
+    found.set(node, graphs.work_at(what, _READERS))
+
+
+@runtime("cudaGraphConditionalHandleCreate")
+def graph_condition(out: int, graph: int, default: int, flags: int) -> None:
+    graphs.create_condition(out, graph, 0, default, flags)
 
 
 @runtime("cudaGraphAddMemcpyNode1D")
 def graph_add_line(
     out: int, graph: int, needs: int, count: int, to: int, source: int, size: int, kind: int
 ) -> None:
-    operation = _line(to, source, size, kind).copy
-    graphs.add(out, graph, needs, count, Kind.MEMCPY, operation)
-
-
-@runtime("cudaGraphExecMemcpyNodeSetParams")
-def graph_set_copy(instance: int, node: int, what: int) -> None:
-    graphs.set_operation(instance, node, Kind.MEMCPY, box_at(what).copy)
+    graphs.add(out, graph, needs, count, _line(to, source, size, kind))
 
 
 @runtime("cudaGraphExecMemcpyNodeSetParams1D")
 def graph_set_line(instance: int, node: int, to: int, source: int, size: int, kind: int) -> None:
-    graphs.set_operation(instance, node, Kind.MEMCPY, _line(to, source, size, kind).copy)
+    found = handles.find(instance, instances.GraphInstance)
+    found.set(node, _line(to, source, size, kind))

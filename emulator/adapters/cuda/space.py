@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import ctypes
-import mmap
 from typing import Literal, NamedTuple
-
-import numpy as np
 
 from dtypes import Array
 from emulator.adapters.cuda.calls import INVALID_VALUE, OUT_OF_MEMORY, CudaError
+from emulator.adapters.cuda.shared import SharedFile, view
 from emulator.errors import OperandError
 from emulator.machine.memory import Memory
 from emulator.memory.arena import ADDRESS_BITS
 
-Kind = Literal["device", "managed", "host", "registered", "mapped", "variable"]
+Kind = Literal["device", "managed", "host", "registered", "mapped", "imported", "variable"]
 _ADDRESSES = 1 << ADDRESS_BITS
 #: CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED
 _REGISTERED = 712
@@ -35,7 +32,11 @@ class Space:
         self.total, self.used = total, 0
         #: what kernels see
         self.memory = Memory()
+        self.file = SharedFile()
         self._kinds: dict[int, Kind] = {}
+        self._offsets: dict[int, int] = {}
+        #: what is kept with a buffer until it is freed, by address
+        self.notes: dict[int, object] = {}
 
     def allocate(self, size: int, kind: Kind) -> int:
         """The address of new bytes, which are zero."""
@@ -47,10 +48,19 @@ class Space:
             raise CudaError(INVALID_VALUE)
         if self.used + size > self.total:
             raise CudaError(OUT_OF_MEMORY)
-        try:
-            return np.frombuffer(mmap.mmap(-1, size), np.uint8)
-        except (OSError, OverflowError, ValueError):
-            raise CudaError(OUT_OF_MEMORY) from None
+        array, offset = self.file.new(size)
+        self._offsets[int(array.ctypes.data)] = offset
+        return array
+
+    def offset(self, address: int) -> int:
+        """Where the buffer at an address lies in the file; CudaError where none of ours does."""
+        if address not in self._offsets or address not in self._kinds:
+            raise CudaError(INVALID_VALUE)
+        return self._offsets[address]
+
+    def import_(self, array: Array) -> int:
+        """Lets programs reach bytes of another process; their address."""
+        return self._add(array, "imported")
 
     def place(self, array: Array, kind: Kind) -> int:
         """Lets programs reach bytes; their address."""
@@ -64,13 +74,13 @@ class Space:
         if not address or size <= 0:
             raise CudaError(INVALID_VALUE)
         try:
-            self._add(_view(address, size), "registered")
+            self._add(view(address, size), "registered")
         except OperandError:
             raise CudaError(_REGISTERED) from None
 
     def map(self, address: int, size: int) -> None:
         """Lets kernels use virtual memory, which was counted when it was made."""
-        self._add(_view(address, size), "mapped")
+        self._add(view(address, size), "mapped")
 
     def share(self, address: int, size: int) -> int:
         """Lets the program use a variable, too; the address at which kernels and program have
@@ -89,7 +99,8 @@ class Space:
         if buffer is None or buffer.address != address or buffer.kind not in kinds:
             raise CudaError(INVALID_VALUE)
         self.memory.free(address)
-        if self._kinds.pop(address) not in ("registered", "mapped"):
+        self.notes.pop(address, None)
+        if self._kinds.pop(address) not in ("registered", "mapped", "imported"):
             self.used -= buffer.size
 
     def find(self, address: int) -> Buffer | None:
@@ -113,8 +124,4 @@ class Space:
 
     def bytes_at(self, address: int, size: int) -> Array:
         """Bytes of the GPU, to be written."""
-        return _view(self.host(address, size, device=True), size)
-
-
-def _view(address: int, size: int) -> Array:
-    return np.ctypeslib.as_array((ctypes.c_uint8 * size).from_address(address))
+        return view(self.host(address, size, device=True), size)

@@ -26,6 +26,18 @@ static pthread_mutex_t starting = PTHREAD_MUTEX_INITIALIZER;
 
 __attribute__((visibility("hidden"))) void end_calls(void) { ended = 1; target = 0; }
 
+/* functions of the program's own that are called when a call has left Python: they may want to run
+   Python themselves, and must not find it in the middle of a call */
+typedef struct Later { void (*function)(void *); void *data; struct Later *next; } Later;
+static __thread Later *later;
+
+__attribute__((visibility("hidden"))) void call_later(void (*function)(void *), void *data) {
+  Later *made = malloc(sizeof *made);
+  if (!made) return;
+  *made = (Later){function, data, later};
+  later = made;
+}
+
 static void *python(const char *name) { return dlsym(RTLD_DEFAULT, name); }
 
 static int complain(const char *what, const char *more) {
@@ -76,9 +88,10 @@ static int start(void) {
            "        from emulator.adapters.cuda.process import attach\n"
            "    finally:\n"
            "        sys.path.remove(home)\n"
-           "    attach('" LIBRARY "', %llu, %llu)\n"
+           "    attach('" LIBRARY "', %llu, %llu, %llu)\n"
            "_()\ndel _\n",
-           (unsigned long long)(uintptr_t)&target, (unsigned long long)(uintptr_t)&end_calls);
+           (unsigned long long)(uintptr_t)&target, (unsigned long long)(uintptr_t)&end_calls,
+           (unsigned long long)(uintptr_t)&call_later);
   int state = ((int (*)(void))python("PyGILState_Ensure"))();
   if (!target && !ended && ((int (*)(const char *))python("PyRun_SimpleString"))(text))
     failed = complain("the emulator could not be imported", 0);
@@ -97,12 +110,40 @@ static void stay(void) {
   ((void *(*)(void))python("PyEval_SaveThread"))();
 }
 
+/* Calls Python with no exception under way, as there may be one where the program is Python. */
+static int64_t enter(Target now, int index, const void *words) {
+  static int (*ensure)(void);
+  static void (*release)(int), (*fetch)(void **, void **, void **);
+  static void (*restore)(void *, void *, void *);
+  if (!ensure) {
+    release = (void (*)(int))python("PyGILState_Release");
+    fetch = (void (*)(void **, void **, void **))python("PyErr_Fetch");
+    restore = (void (*)(void *, void *, void *))python("PyErr_Restore");
+    ensure = (int (*)(void))python("PyGILState_Ensure");
+  }
+  void *type, *value, *trace;
+  int state = ensure();
+  fetch(&type, &value, &trace);
+  int64_t result = now(index, words);
+  restore(type, value, trace);
+  release(state);
+  return result;
+}
+
 static int64_t call(int index, const void *words) {
   if (!target && !ended) {
     int failed = start();
     if (failed) return failed;
   }
   Target now = target;
-  if (now) stay();
-  return now ? now(index, words) : DEINITIALIZED;
+  if (!now) return DEINITIALIZED;
+  stay();
+  int64_t result = enter(now, index, words);
+  while (later) {
+    Later one = *later;
+    free(later);
+    later = one.next;
+    one.function(one.data);
+  }
+  return result;
 }

@@ -7,9 +7,14 @@ streams allow. An error of a kernel is kept and returned by later calls, as on a
 from emulator.adapters.cuda.calls import DRIVER
 from emulator.adapters.cuda.driver import (
     arrays,
+    captures,
     devices,
+    graph_memory,
     graphs,
+    instances,
+    interprocess,
     launches,
+    managed,
     memory,
     modules,
     streams,
@@ -19,6 +24,7 @@ from emulator.adapters.cuda.driver import (
 )
 
 __all__ = [
-    "DRIVER", "arrays", "devices", "graphs", "launches", "memory", "modules", "streams",
-    "tensor_maps", "textures", "virtual",
+    "DRIVER", "arrays", "captures", "devices", "graph_memory", "graphs", "instances",
+    "interprocess", "launches", "managed", "memory", "modules", "streams", "tensor_maps",
+    "textures", "virtual",
 ]  # fmt: skip

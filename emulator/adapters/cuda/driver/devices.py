@@ -101,8 +101,8 @@ def initialise(flags: int) -> None:
 @driver("cuDeviceSetMemPool", "cuCtxSetCacheConfig", "cuCtxSetSharedMemConfig",
         "cuCtxResetPersistingL2Cache",
         "cuCtxSetFlags", "cuDevicePrimaryCtxSetFlags_v2", "cuFuncSetCacheConfig", "cuFuncLoad",
-        "cuFuncSetSharedMemConfig", "cuKernelSetCacheConfig", "cuMemAdvise", "cuMemAdvise_v2",
-        "cuMemPrefetchAsync", "cuMemPrefetchAsync_v2", "cuPointerSetAttribute",
+        "cuFuncSetSharedMemConfig", "cuKernelSetCacheConfig",
+        "cuPointerSetAttribute",
         "cuStreamAttachMemAsync", "cuMemPoolSetAttribute", "cuMemPoolTrimTo", "cuMemPoolSetAccess",
         "cuStreamCopyAttributes", "cuStreamSetAttribute", "cuFlushGPUDirectRDMAWrites",
         "cuThreadExchangeStreamCaptureMode", "cuProfilerStart", "cuProfilerStop")  # fmt: skip

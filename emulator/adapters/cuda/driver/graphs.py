@@ -1,176 +1,280 @@
-"""Graphs: built node by node, cloned, instantiated, updated and launched."""
+"""Graphs: built node by node, cloned, and told to programs; `instances` launches them."""
 
 from __future__ import annotations
 
+import ctypes
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from pathlib import Path
+
 import numpy as np
 
-from emulator.adapters.cuda.calls import INVALID_VALUE, CudaError, driver, get, handles, put
-from emulator.adapters.cuda.driver import launches, memory
-from emulator.adapters.cuda.driver.devices import check_device, check_error
-from emulator.adapters.cuda.driver.modules import Function
-from emulator.adapters.cuda.driver.nodes import Graph, Kind, Node, Operation
-from emulator.adapters.cuda.driver.streams import (
-    event_record,
-    host_call,
-    stream_of,
-    submit,
-    wait_event,
+from emulator.adapters.cuda.calls import (
+    INVALID_VALUE,
+    NOT_SUPPORTED,
+    CudaError,
+    Implementation,
+    driver,
+    get,
+    handles,
+    put,
+    text_at,
 )
+from emulator.adapters.cuda.driver import launches, memory
+from emulator.adapters.cuda.driver.graph_memory import Allocate, Free
+from emulator.adapters.cuda.driver.modules import Function
+from emulator.adapters.cuda.driver.nodes import (
+    Child,
+    Condition,
+    Conditional,
+    Graph,
+    Kind,
+    Node,
+    UserObject,
+    Work,
+)
+from emulator.adapters.cuda.driver.streams import Call, Record, Wait
 
-#: CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE, and CUgraphExecUpdateResult where the shapes differ
-_UPDATE_FAILED, _OTHER_TOPOLOGY = 910, 2
+Read = Callable[[int], Work]
 _DTYPES = {1: np.uint8, 2: np.uint16, 4: np.uint32}
+#: where the union of a CUgraphNodeParams begins, and in it the structure of a copy
+UNION, BEHIND_FLAGS = 16, 16
+_ALL_PARAMETERS = 256
+#: CUgraphChildGraphNodeOwnership, CU_GRAPH_COND_ASSIGN_DEFAULT, and flag of references that move
+_MOVED, _ASSIGN_DEFAULT, _MOVE = 1, 1, 1
+#: the functions of nodes whose parameters are a structure: the word in their names
+STRUCTURES = {
+    Kind.KERNEL: "Kernel", Kind.MEMCPY: "Memcpy", Kind.MEMSET: "Memset", Kind.HOST: "Host",
+}  # fmt: skip
 
 
-class GraphInstance:
-    """A graph that can be launched: a clone of one, in the order in which its nodes run."""
+# --- parameters -----------------------------------------------------------------------------------
 
-    def __init__(self, graph: Graph) -> None:
-        self.graph = graph.clone()
-        self.nodes = self.graph.in_order()
 
-    def node(self, handle: int, kind: Kind) -> Node:
-        """The node here of one of the graph that this is an instance of."""
-        given = handles.find(handle, Node)
-        found = self.graph.clones.get(given)
-        if found is None or found.kind != kind:
-            raise CudaError(INVALID_VALUE)
-        return found
+def launch_of(found: Function, what: int) -> Work:
+    """The launch of a kernel that a CUDA_KERNEL_NODE_PARAMS describes."""
+    _, gx, gy, gz, bx, by, bz, shared, pointers, extra = get(what, "Q7I4xQQ")
+    raw = launches.arguments(found, pointers, extra)
+    return launches.Launch(found, (gx, gy, gz), (bx, by, bz), shared, raw)
+
+
+def _launch_at(what: int) -> Work:
+    # The second version may name a CUkernel behind all others.
+    handle = get(what, "Q")[0] or get(what + 56, "Q")[0]
+    return launch_of(handles.find(handle, Function), what)
+
+
+def _fill_at(what: int) -> Work:
+    to, pitch, value, size, width, height = get(what, "QQIIQQ")
+    if size not in _DTYPES or not width or not height:
+        raise CudaError(INVALID_VALUE)
+    value &= (1 << 8 * size) - 1
+    return memory.Fill(to, pitch, value, width, height, _DTYPES[size])
+
+
+def _child_at(what: int) -> Work:
+    graph, ownership = get(what, "QI")
+    found = handles.find(graph, Graph)
+    return Child(found if ownership == _MOVED else _copied(found))
+
+
+def _copied(graph: Graph) -> Graph:
+    """A clone for the program; CudaError for a graph of which there can be no second one."""
+    if graph.conditions or graph.has_memory:
+        raise CudaError(NOT_SUPPORTED)
+    return graph.clone()
+
+
+def _conditional_at(what: int) -> Work:
+    handle, choice, size = get(what, "QII")
+    known = (graph.conditions.get(handle) for graph in handles.of_kind(Graph))
+    condition = next(filter(None, known), None)
+    if condition is None:
+        raise CudaError(INVALID_VALUE)
+    made = Conditional(condition, choice, [Graph() for _ in range(size)])
+    made.write(what)
+    return made
+
+
+#: how the parameters of a node are read: at the union of a CUgraphNodeParams, a copy behind flags
+READERS: Mapping[Kind, Read] = {
+    Kind.KERNEL: _launch_at,
+    Kind.MEMCPY: memory.box_at,
+    Kind.MEMSET: _fill_at,
+    Kind.HOST: lambda what: Call(*get(what, "QQ")),
+    Kind.GRAPH: _child_at,
+    Kind.EMPTY: lambda _: Work(),
+    Kind.WAIT_EVENT: lambda what: Wait(*get(what, "Q")),
+    Kind.EVENT_RECORD: lambda what: Record(*get(what, "Q")),
+    Kind.MEM_ALLOC: Allocate.read,
+    Kind.MEM_FREE: lambda what: Free(*get(what, "Q")),
+    Kind.CONDITIONAL: _conditional_at,
+}
+
+
+def work_at(what: int, readers: Mapping[Kind, Read] = READERS) -> Work:
+    """The work that a CUgraphNodeParams describes."""
+    (kind,) = get(what, "I")
+    if kind not in readers:
+        raise CudaError(NOT_SUPPORTED)
+    return readers[Kind(kind)](what + UNION + (BEHIND_FLAGS if kind == Kind.MEMCPY else 0))
 
 
 # --- nodes ----------------------------------------------------------------------------------------
 
 
-def add(
-    out: int, graph: int, needs: int, count: int, kind: Kind, operation: Operation, address: int = 0
-) -> None:
+def add(out: int, graph: int, needs: int, count: int, work: Work) -> None:
     """Adds a node that waits for `count` others, whose handles are at `needs`."""
     found = handles.find(graph, Graph)
     before = [_node_of(found, handle) for handle in (get(needs, f"{count}Q") if count else ())]
-    put(out, "Q", found.add(Node(kind, operation, before, address)).handle)
+    if len(set(before)) < len(before):
+        raise CudaError(INVALID_VALUE)
+    if isinstance(work, Conditional) and not found.has_condition(work.condition.address):
+        raise CudaError(INVALID_VALUE)
+    put(out, "Q", found.add(Node(work, before)).handle)
 
 
 def _node_of(graph: Graph, handle: int) -> Node:
     node = handles.find(handle, Node)
-    if node not in graph.nodes:
+    if node.graph is not graph:
         raise CudaError(INVALID_VALUE)
     return node
 
 
-def kernel_launch(found: Function, what: int) -> Operation:
-    """The launch that a CUDA_KERNEL_NODE_PARAMS describes."""
-    _, gx, gy, gz, bx, by, bz, shared, pointers, extra = get(what, "Q7I4xQQ")
-    raw = launches.arguments(found, pointers, extra)
-    return launches.launching(found, (gx, gy, gz), (bx, by, bz), shared, raw)
-
-
-def _kernel_at(what: int) -> Operation:
-    return kernel_launch(handles.find(get(what, "Q")[0], Function), what)
-
-
-@driver("cuGraphAddKernelNode", "cuGraphAddKernelNode_v2")
-def add_kernel(out: int, graph: int, needs: int, count: int, what: int) -> None:
-    add(out, graph, needs, count, Kind.KERNEL, _kernel_at(what))
-
-
-@driver("cuGraphAddMemcpyNode")
-def add_copy(out: int, graph: int, needs: int, count: int, what: int, context: int) -> None:
-    add(out, graph, needs, count, Kind.MEMCPY, memory.box_at(what).copy)
-
-
-def fill_at(what: int) -> Operation:
-    """The fill that a CUDA_MEMSET_NODE_PARAMS describes."""
-    to, pitch, value, size, width, height = get(what, "QQIIQQ")
-    if size not in _DTYPES:
+def node_of_kind(handle: int, kind: Kind) -> Node:
+    """The node of a handle. Raises CudaError for one of another kind."""
+    node = handles.find(handle, Node)
+    if node.work.kind != kind:
         raise CudaError(INVALID_VALUE)
-    value &= (1 << 8 * size) - 1
-    return memory.filling(to, pitch, value, width, height, _DTYPES[size])
+    return node
 
 
-@driver("cuGraphAddMemsetNode")
-def add_fill(out: int, graph: int, needs: int, count: int, what: int, context: int = 0) -> None:
-    add(out, graph, needs, count, Kind.MEMSET, fill_at(what))
+def structure_functions(
+    register: Callable[..., Callable[[Implementation], Implementation]],
+    prefix: str,
+    readers: Mapping[Kind, Read],
+) -> None:
+    """Registers the functions that add and change nodes whose parameters are a structure."""
+    for kind, word in STRUCTURES.items():
+        # The driver's functions of kernels have a second version, which says more.
+        versions = ("", "_v2") if kind == Kind.KERNEL and prefix == "cu" else ("",)
+        added = [f"{prefix}GraphAdd{word}Node{version}" for version in versions]
+        changed = [f"{prefix}Graph{word}NodeSetParams{version}" for version in versions]
+        register(*added)(partial(_add_read, readers[kind]))
+        register(*changed)(partial(_change, kind, readers[kind]))
 
 
-@driver("cuGraphAddHostNode")
-def add_host(out: int, graph: int, needs: int, count: int, what: int) -> None:
-    add(out, graph, needs, count, Kind.HOST, host_call(*get(what, "QQ")))
+def _add_read(read: Read, out: int, graph: int, needs: int, count: int, what: int, *_: int) -> None:
+    add(out, graph, needs, count, read(what))
+
+
+def _change(kind: Kind, read: Read, node: int, what: int) -> None:
+    node_of_kind(node, kind).work = read(what)
+
+
+structure_functions(driver, "cu", READERS)
 
 
 @driver("cuGraphAddEmptyNode")
 def add_empty(out: int, graph: int, needs: int, count: int) -> None:
-    add(out, graph, needs, count, Kind.EMPTY, lambda: None)
+    add(out, graph, needs, count, Work())
 
 
 @driver("cuGraphAddChildGraphNode")
 def add_child(out: int, graph: int, needs: int, count: int, child: int) -> None:
-    nodes = handles.find(child, Graph).in_order()
-    operations = [node.operation for node in nodes]
-
-    def run() -> None:
-        for operation in operations:
-            operation()
-
-    add(out, graph, needs, count, Kind.GRAPH, run)
+    add(out, graph, needs, count, Child(_copied(handles.find(child, Graph))))
 
 
 @driver("cuGraphAddEventRecordNode")
-def add_event_record(out: int, graph: int, needs: int, count: int, event: int) -> None:
-    add(out, graph, needs, count, Kind.EVENT_RECORD, lambda: event_record(event, 0))
+def add_record(out: int, graph: int, needs: int, count: int, event: int) -> None:
+    add(out, graph, needs, count, Record(event))
 
 
 @driver("cuGraphAddEventWaitNode")
-def add_event_wait(out: int, graph: int, needs: int, count: int, event: int) -> None:
-    add(out, graph, needs, count, Kind.WAIT_EVENT, lambda: wait_event(0, event, 0))
+def add_wait(out: int, graph: int, needs: int, count: int, event: int) -> None:
+    add(out, graph, needs, count, Wait(event))
 
 
 @driver("cuGraphAddMemAllocNode")
 def add_allocation(out: int, graph: int, needs: int, count: int, what: int) -> None:
-    # Behind the properties of the pool and the access: bytes, and where the address goes.
-    (size,) = get(what + 104, "Q")
-    block = memory.graph_memory.block(size)
-    add(out, graph, needs, count, Kind.MEM_ALLOC, block.begin, block.address)
-    put(what + 112, "Q", block.address)
+    add(out, graph, needs, count, Allocate.read(what))
 
 
 @driver("cuGraphAddMemFreeNode")
 def add_free(out: int, graph: int, needs: int, count: int, address: int) -> None:
-    block = memory.graph_memory.find(address)
-    add(out, graph, needs, count, Kind.MEM_FREE, block.end, address)
+    add(out, graph, needs, count, Free(address))
 
 
-@driver("cuGraphMemAllocNodeGetParams")
-def allocation_parameters(node: int, what: int) -> None:
-    found = handles.find(node, Node)
-    put(what + 104, "QQ", memory.graph_memory.find(found.address).size, found.address)
+@driver("cuGraphAddNode_v2", "cuGraphAddNode_v3")
+def add_any(out: int, graph: int, needs: int, data: int, count: int, what: int) -> None:
+    add(out, graph, needs, count, work_at(what))
 
 
-@driver("cuGraphMemFreeNodeGetParams")
-def free_parameters(node: int, out: int) -> None:
-    put(out, "Q", handles.find(node, Node).address)
+@driver("cuGraphAddNode")
+def add_any_without_data(out: int, graph: int, needs: int, count: int, what: int) -> None:
+    add(out, graph, needs, count, work_at(what))
+
+
+@driver("cuGraphNodeSetParams", "cuGraphNodeSetParams_v2")
+def set_any(node: int, what: int) -> None:
+    work = work_at(what)
+    node_of_kind(node, work.kind).work = work
+
+
+@driver("cuGraphNodeGetParams")
+def parameters(node: int, what: int) -> None:
+    work = handles.find(node, Node).work
+    ctypes.memset(what, 0, _ALL_PARAMETERS)
+    put(what, "I", work.kind)
+    work.write(what + UNION)
+
+
+def _tell(kind: Kind, size: int, skipped: int, node: int, out: int) -> None:
+    """Tells the parameters of a node as the structure of its kind."""
+    room = ctypes.create_string_buffer(_ALL_PARAMETERS)
+    node_of_kind(node, kind).work.write(ctypes.addressof(room))
+    ctypes.memmove(out, room.raw[skipped:], size)
+
+
+for _name, _kind, _size, _skipped in (
+    ("Kernel", Kind.KERNEL, 56, 0), ("Memcpy", Kind.MEMCPY, 200, BEHIND_FLAGS),
+    ("Memset", Kind.MEMSET, 40, 0), ("Host", Kind.HOST, 16, 0),
+    ("MemAlloc", Kind.MEM_ALLOC, 120, 0), ("MemFree", Kind.MEM_FREE, 8, 0),
+):  # fmt: skip
+    driver(f"cuGraph{_name}NodeGetParams")(partial(_tell, _kind, _size, _skipped))
+driver("cuGraphKernelNodeGetParams_v2")(partial(_tell, Kind.KERNEL, 72, 0))
+driver("cuGraphChildGraphNodeGetGraph")(partial(_tell, Kind.GRAPH, 8, 0))
+driver("cuGraphEventRecordNodeGetEvent")(partial(_tell, Kind.EVENT_RECORD, 8, 0))
+driver("cuGraphEventWaitNodeGetEvent")(partial(_tell, Kind.WAIT_EVENT, 8, 0))
+
+
+@driver("cuGraphEventRecordNodeSetEvent")
+def set_record(node: int, event: int) -> None:
+    node_of_kind(node, Kind.EVENT_RECORD).work = Record(event)
+
+
+@driver("cuGraphEventWaitNodeSetEvent")
+def set_wait(node: int, event: int) -> None:
+    node_of_kind(node, Kind.WAIT_EVENT).work = Wait(event)
 
 
 # --- graphs ---------------------------------------------------------------------------------------
 
 
-def _known(graph: Graph) -> int:
-    graph.handle = handles.add(graph)
-    return graph.handle
-
-
 @driver("cuGraphCreate")
 def create(out: int, _: int) -> None:
-    put(out, "Q", _known(Graph()))
+    put(out, "Q", Graph().known())
 
 
 @driver("cuGraphClone")
 def clone(out: int, graph: int) -> None:
-    put(out, "Q", _known(handles.find(graph, Graph).clone()))
+    found = handles.find(graph, Graph)
+    put(out, "Q", _copied(found).known())
 
 
 @driver("cuGraphNodeFindInClone")
 def find_in_clone(out: int, node: int, graph: int) -> None:
-    found = handles.find(graph, Graph).clones.get(handles.find(node, Node))
+    found = handles.find(graph, Graph).twin(handles.find(node, Node))
     if found is None:
         raise CudaError(INVALID_VALUE)
     put(out, "Q", found.handle)
@@ -178,28 +282,86 @@ def find_in_clone(out: int, node: int, graph: int) -> None:
 
 @driver("cuGraphDestroy")
 def destroy(graph: int) -> None:
-    handles.take(graph, Graph).release()
+    handles.find(graph, Graph).release()
 
 
 @driver("cuGraphDestroyNode")
 def destroy_node(node: int) -> None:
-    found = handles.take(node, Node)
-    for graph in handles.of_kind(Graph):
-        if found in graph.nodes:
-            graph.nodes.remove(found)
-            for other in graph.nodes:
-                other.needs = [need for need in other.needs if need is not found]
+    found = handles.find(node, Node)
+    if found.graph is None or found.graph.has_memory:
+        raise CudaError(NOT_SUPPORTED)
+    found.graph.remove(found)
 
 
-def _listed(found: list[Node], out: int, count: int) -> None:
+@driver("cuGraphConditionalHandleCreate")
+def create_condition(out: int, graph: int, context: int, default: int, flags: int) -> None:
+    made = Condition(default, bool(flags & _ASSIGN_DEFAULT))
+    handles.find(graph, Graph).conditions[made.address] = made
+    put(out, "Q", made.address)
+
+
+@driver("cuGraphDebugDotPrint")
+def print_dot(graph: int, path: int, flags: int) -> None:
+    found = handles.find(graph, Graph)
+    rows = [f'  "{x.handle}" [label="{x.work.kind.name}"];' for x in found.nodes]
+    rows += [f'  "{x.handle}" -> "{node.handle}";' for node in found.nodes for x in node.needs]
+    try:
+        Path(text_at(path)).write_text("\n".join(["digraph dot {", *rows, "}", ""]))
+    except OSError:
+        raise CudaError(INVALID_VALUE) from None
+
+
+# --- objects of the program's ---------------------------------------------------------------------
+
+
+@driver("cuUserObjectCreate")
+def create_object(out: int, address: int, function: int, count: int, flags: int) -> None:
+    if not function or not count:
+        raise CudaError(INVALID_VALUE)
+    put(out, "Q", handles.add(UserObject(address, function, count)))
+
+
+@driver("cuUserObjectRetain")
+def retain_object(held: int, count: int) -> None:
+    handles.find(held, UserObject).change(count)
+
+
+@driver("cuUserObjectRelease")
+def release_object(held: int, count: int) -> None:
+    handles.find(held, UserObject).change(-count)
+
+
+@driver("cuGraphRetainUserObject")
+def retain_in_graph(graph: int, held: int, count: int, flags: int) -> None:
+    found = handles.find(held, UserObject)
+    handles.find(graph, Graph).objects[found] += count
+    if not flags & _MOVE:
+        found.change(count)
+
+
+@driver("cuGraphReleaseUserObject")
+def release_in_graph(graph: int, held: int, count: int) -> None:
+    found, objects = handles.find(held, UserObject), handles.find(graph, Graph).objects
+    if objects[found] < count:
+        raise CudaError(INVALID_VALUE)
+    objects[found] -= count
+    if not objects[found]:
+        del objects[found]
+    found.change(-count)
+
+
+# --- what a graph consists of ---------------------------------------------------------------------
+
+
+def _listed(found: Iterable[Node], out: int, count: int) -> None:
     """Tells how many nodes there are, or fills a list of so many handles with them and null."""
+    known = [node.handle for node in found]
     if out:
         (room,) = get(count, "Q")
-        shown = [node.handle for node in found[:room]]
+        shown = known[:room]
         put(out, f"{room}Q", *shown, *[0] * (room - len(shown)))
-        put(count, "Q", len(shown))
-    else:
-        put(count, "Q", len(found))
+        known = shown
+    put(count, "Q", len(known))
 
 
 @driver("cuGraphGetNodes")
@@ -232,7 +394,13 @@ def edges_without_data(graph: int, first: int, last: int, count: int) -> None:
 
 @driver("cuGraphNodeGetType")
 def kind_of(node: int, out: int) -> None:
-    put(out, "I", handles.find(node, Node).kind)
+    put(out, "I", handles.find(node, Node).work.kind)
+
+
+@driver("cuGraphNodeGetContainingGraph")
+def graph_of(node: int, out: int) -> None:
+    found = handles.find(node, Node).graph
+    put(out, "Q", found.handle if found else 0)
 
 
 @driver("cuGraphNodeGetDependencies_v2")
@@ -243,8 +411,8 @@ def dependencies_of(node: int, out: int, data: int, count: int) -> None:
 @driver("cuGraphNodeGetDependentNodes_v2")
 def dependents_of(node: int, out: int, data: int, count: int) -> None:
     found = handles.find(node, Node)
-    graphs = [graph for graph in handles.of_kind(Graph) if found in graph.nodes]
-    _listed([x for graph in graphs for x in graph.nodes if found in x.needs], out, count)
+    nodes = found.graph.nodes if found.graph else []
+    _listed([x for x in nodes if found in x.needs], out, count)
 
 
 @driver("cuGraphNodeGetDependencies")
@@ -273,6 +441,8 @@ def add_dependencies(graph: int, first: int, last: int, data: int, count: int) -
 
 @driver("cuGraphRemoveDependencies_v2")
 def remove_dependencies(graph: int, first: int, last: int, data: int, count: int) -> None:
+    if handles.find(graph, Graph).has_memory:
+        raise CudaError(NOT_SUPPORTED)
     for one, other in _edges(graph, first, last, count):
         if one not in other.needs:
             raise CudaError(INVALID_VALUE)
@@ -287,95 +457,3 @@ def add_plain_dependencies(graph: int, first: int, last: int, count: int) -> Non
 @driver("cuGraphRemoveDependencies")
 def remove_plain_dependencies(graph: int, first: int, last: int, count: int) -> None:
     remove_dependencies(graph, first, last, 0, count)
-
-
-# --- instances ------------------------------------------------------------------------------------
-
-
-@driver("cuGraphInstantiateWithFlags", "cuGraphInstantiateWithParams")
-def instantiate(out: int, graph: int, _: int) -> None:
-    put(out, "Q", handles.add(GraphInstance(handles.find(graph, Graph))))
-
-
-@driver("cuGraphLaunch")
-def launch(instance: int, stream: int) -> None:
-    check_error()
-    found = handles.find(instance, GraphInstance)
-    if stream_of(stream).graph is None:
-        memory.graph_memory.stream = stream
-
-    def run() -> None:
-        for node in found.nodes:
-            node.operation()
-
-    submit(stream, run, Kind.GRAPH)
-
-
-@driver("cuGraphUpload")
-def upload(instance: int, stream: int) -> None:
-    handles.find(instance, GraphInstance)
-
-
-@driver("cuGraphExecDestroy")
-def instance_destroy(instance: int) -> None:
-    handles.take(instance, GraphInstance).graph.release()
-
-
-@driver("cuGraphExecUpdate_v2")
-def update(instance: int, graph: int, result: int) -> int:
-    found, given = handles.find(instance, GraphInstance), handles.find(graph, Graph)
-    same = found.graph.shape() == given.shape()
-    put(result, "I4xQQ", 0 if same else _OTHER_TOPOLOGY, 0, 0)
-    if not same:
-        return _UPDATE_FAILED
-    for node, other in zip(found.graph.nodes, given.nodes, strict=True):
-        node.operation, node.address = other.operation, other.address
-    return 0
-
-
-def set_operation(instance: int, node: int, kind: Kind, operation: Operation) -> None:
-    """What a node of an instance does from now on."""
-    handles.find(instance, GraphInstance).node(node, kind).operation = operation
-
-
-@driver("cuGraphExecKernelNodeSetParams", "cuGraphExecKernelNodeSetParams_v2")
-def set_kernel(instance: int, node: int, what: int) -> None:
-    set_operation(instance, node, Kind.KERNEL, _kernel_at(what))
-
-
-@driver("cuGraphExecMemcpyNodeSetParams")
-def set_copy(instance: int, node: int, what: int, context: int) -> None:
-    set_operation(instance, node, Kind.MEMCPY, memory.box_at(what).copy)
-
-
-@driver("cuGraphExecMemsetNodeSetParams")
-def set_fill(instance: int, node: int, what: int, context: int = 0) -> None:
-    set_operation(instance, node, Kind.MEMSET, fill_at(what))
-
-
-@driver("cuGraphExecHostNodeSetParams")
-def set_host(instance: int, node: int, what: int) -> None:
-    set_operation(instance, node, Kind.HOST, host_call(*get(what, "QQ")))
-
-
-@driver("cuGraphKernelNodeSetParams", "cuGraphKernelNodeSetParams_v2")
-def set_kernel_of_graph(node: int, what: int) -> None:
-    handles.find(node, Node).operation = _kernel_at(what)
-
-
-# --- memory of graphs -----------------------------------------------------------------------------
-
-
-@driver("cuDeviceGetGraphMemAttribute")
-def memory_attribute(number: int, which: int, out: int) -> None:
-    check_device(number)
-    if which > 3:
-        raise CudaError(INVALID_VALUE)
-    graph_memory = memory.graph_memory
-    put(out, "Q", graph_memory.most if which in (1, 3) else graph_memory.held)
-
-
-@driver("cuDeviceGraphMemTrim")
-def memory_trim(number: int) -> None:
-    check_device(number)
-    memory.graph_memory.trim()

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import ctypes
+import math
 import os
 import sys
 import time
 from collections.abc import Callable, Sequence
-from functools import cache
+from dataclasses import dataclass
+from functools import cache, cached_property
+from typing import Any, ClassVar
 
 from emulator.adapters.cuda.calls import (
     INVALID_VALUE,
@@ -22,7 +25,7 @@ from emulator.adapters.cuda.calls import (
 from emulator.adapters.cuda.chips import attributes, processor, target
 from emulator.adapters.cuda.driver.devices import check_error, device, space
 from emulator.adapters.cuda.driver.modules import MOST_DYNAMIC, Function, complain
-from emulator.adapters.cuda.driver.nodes import Kind, Operation
+from emulator.adapters.cuda.driver.nodes import Kind, Work
 from emulator.adapters.cuda.driver.streams import submit
 from emulator.adapters.cuda.settings import settings
 from emulator.errors import OperandError, UnsupportedError
@@ -51,67 +54,77 @@ def launch(
 ) -> None:
     """Runs a kernel in a stream, or captures it."""
     check_error()
-    submit(stream, launching(function, grid, block, shared, raw, cluster), Kind.KERNEL)
+    submit(stream, Launch(function, grid, block, shared, raw, cluster))
 
 
-def launching(
-    function: Function,
-    grid: Sizes,
-    block: Sizes,
-    shared: int,
-    raw: Sequence[bytes],
-    cluster: Sizes | None = None,
-) -> Operation:
-    """A launch as an operation. Raises CudaError for sizes that cannot be."""
-    most = function.set[MOST_DYNAMIC]
-    threads = block[0] * block[1] * block[2]
-    limit = attributes()
-    fits = all(0 < n <= limit[2 + i] for i, n in enumerate(block)) and all(
-        0 < n <= limit[5 + i] for i, n in enumerate(grid)
-    )
-    if not fits or not 0 < threads <= function.attribute(0) or shared > most:
-        raise CudaError(INVALID_VALUE)
-    return lambda: _run(function, grid, block, shared, raw, cluster)
+@dataclass
+class Launch(Work):
+    """A launch of a kernel. Raises CudaError for sizes that cannot be."""
 
+    kind: ClassVar[Kind] = Kind.KERNEL
+    function: Function
+    grid: Sizes
+    block: Sizes
+    shared: int
+    raw: Sequence[bytes]
+    cluster: Sizes | None = None
 
-def _run(
-    function: Function,
-    grid: Sizes,
-    block: Sizes,
-    shared: int,
-    raw: Sequence[bytes],
-    cluster: Sizes | None,
-) -> None:
-    given = settings()
-    row: dict[str, object] = {"kernel": function.name, "grid": grid, "block": block}
-    started = time.perf_counter()
-    try:
-        report = function.kernel.launch(
-            grid,
-            block,
-            raw,
-            shared,
-            cluster,
-            check=given.check,
-            memory=space().memory,
-            step_limit=given.step_limit,
-            progress=_shown_progress(function.name) if _on_terminal() else None,
+    def __post_init__(self) -> None:
+        function, limit = self.function, attributes()
+        threads = math.prod(self.block)
+        fits = all(0 < n <= limit[2 + i] for i, n in enumerate(self.block)) and all(
+            0 < n <= limit[5 + i] for i, n in enumerate(self.grid)
         )
-    except KernelError as error:
-        device.failed = _CODES.get(error.kind, _FAILED_LAUNCH)
-        row["findings"] = [str(finding) for finding in error.findings]
-        given.write(**row, seconds=_since(started), error=str(error))
-        _say(f"emulator: kernel {function.name}: {error}\n", 2)
-        return
-    except UnsupportedError as error:
-        complain(f"kernel {function.name} cannot run", error)
-        raise CudaError(NOT_SUPPORTED) from None
-    except OperandError as error:
-        complain(f"kernel {function.name} cannot be launched", error)
-        raise CudaError(INVALID_VALUE) from None
-    except MemoryError:
-        raise CudaError(OUT_OF_MEMORY) from None
-    _report(report, row, started)
+        most = function.set[MOST_DYNAMIC]
+        if not fits or not 0 < threads <= function.attribute(0) or self.shared > most:
+            raise CudaError(INVALID_VALUE)
+
+    @cached_property
+    def _pointers(self) -> tuple[Any, ...]:
+        """A list of pointers to the parameters, and what they point to."""
+        held = [ctypes.create_string_buffer(one, len(one)) for one in self.raw]
+        places = (ctypes.addressof(one) for one in held)
+        return (ctypes.c_uint64 * max(1, len(held)))(*places), held
+
+    def write(self, at: int) -> None:
+        handle = self.function.loaded.function(self.function.name)
+        pointers = ctypes.addressof(self._pointers[0])
+        put(at, "Q7I4xQQ", handle, *self.grid, *self.block, self.shared, pointers, 0)
+        put(at + 56, "QQ", handle, 0)
+
+    def run(self) -> None:
+        given, function = settings(), self.function
+        row: dict[str, object] = {
+            "kernel": function.name, "grid": self.grid, "block": self.block
+        }  # fmt: skip
+        started = time.perf_counter()
+        try:
+            report = function.kernel.launch(
+                self.grid,
+                self.block,
+                self.raw,
+                self.shared,
+                self.cluster,
+                check=given.check,
+                memory=space().memory,
+                step_limit=given.step_limit,
+                progress=_shown_progress(function.name) if _on_terminal() else None,
+            )
+        except KernelError as error:
+            device.failed = _CODES.get(error.kind, _FAILED_LAUNCH)
+            row["findings"] = [str(finding) for finding in error.findings]
+            given.write(**row, seconds=_since(started), error=str(error))
+            _say(f"emulator: kernel {function.name}: {error}\n", 2)
+            return
+        except UnsupportedError as error:
+            complain(f"kernel {function.name} cannot run", error)
+            raise CudaError(NOT_SUPPORTED) from None
+        except OperandError as error:
+            complain(f"kernel {function.name} cannot be launched", error)
+            raise CudaError(INVALID_VALUE) from None
+        except MemoryError:
+            raise CudaError(OUT_OF_MEMORY) from None
+        _report(report, row, started)
 
 
 @cache

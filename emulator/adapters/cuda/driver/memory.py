@@ -3,97 +3,49 @@
 from __future__ import annotations
 
 import ctypes
+import struct
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from functools import cache
+from typing import Any, ClassVar
 
 import numpy as np
 
-from dtypes import Array
 from emulator.adapters.cuda.calls import INVALID_VALUE, CudaError, driver, get, handles, put
 from emulator.adapters.cuda.driver.arrays import Side, side_of_array
 from emulator.adapters.cuda.driver.devices import check_device, check_error, device, space
-from emulator.adapters.cuda.driver.nodes import Kind, Operation
+from emulator.adapters.cuda.driver.graph_memory import (
+    POOL_BYTES,
+    Allocate,
+    Free,
+    graph_memory,
+    kind_of_pool,
+)
+from emulator.adapters.cuda.driver.nodes import Kind, Work
 from emulator.adapters.cuda.driver.streams import stream_of, submit
+from emulator.adapters.cuda.space import Kind as MemoryKind
 
 #: CUmemorytype: where a rectangle of a copy lies
 _HOST, _DEVICE, _ARRAY, _UNIFIED = 1, 2, 3, 4
 _PITCH = 512
-
-
-class Pool:
-    """A memory pool."""
+#: one side of a CUDA_MEMCPY3D: place, level, memory, addresses, array, pitch, rows
+_SIDE = struct.Struct("<QQQQI4xQQQQQQ")
 
 
 @dataclass(eq=False)
-class Block:
-    """Memory that nodes of graphs allocate and free, always at the same address."""
+class Pool:
+    """A memory pool: the CUmemPoolProps that it was made of."""
 
-    array: Array
-    #: the stream whose launch has allocated it; None: it is not allocated
-    stream: int | None = None
+    properties: bytes
 
     @property
-    def address(self) -> int:
-        return int(self.array.ctypes.data)
+    def kind(self) -> MemoryKind:
+        """The kind of its memory."""
+        return kind_of_pool(self.properties)
 
     @property
-    def size(self) -> int:
-        return self.array.nbytes
-
-    def begin(self) -> None:
-        """Allocates it. Raises CudaError where it is allocated already."""
-        if self.stream is not None:
-            raise CudaError(INVALID_VALUE)
-        space().place(self.array, "device")
-        self.stream = graph_memory.stream
-        graph_memory.take(self.size)
-
-    def end(self) -> None:
-        """Frees it. Raises CudaError where it is not allocated."""
-        if self.stream is None:
-            raise CudaError(INVALID_VALUE)
-        space().release(self.address, "device")
-        free_bytes = graph_memory.free_bytes
-        free_bytes[self.stream] = free_bytes.get(self.stream, 0) + self.size
-        self.stream = None
-
-
-class GraphMemory:
-    """The memory of graphs: what one launch frees stays for the next one in the same stream."""
-
-    def __init__(self) -> None:
-        self.blocks: dict[int, Block] = {}
-        #: of each stream
-        self.free_bytes: dict[int, int] = {}
-        #: the stream of the launch under way; bytes taken from the device, and at most so far
-        self.stream = self.held = self.most = 0
-
-    def block(self, size: int) -> Block:
-        """New memory for an allocation node."""
-        made = Block(space().new(size))
-        self.blocks[made.address] = made
-        return made
-
-    def find(self, address: int) -> Block:
-        """The memory at an address; CudaError where no node allocates it."""
-        if address not in self.blocks:
-            raise CudaError(INVALID_VALUE)
-        return self.blocks[address]
-
-    def take(self, size: int) -> None:
-        """Counts bytes that are allocated: free ones first."""
-        reused = min(size, self.free_bytes.get(self.stream, 0))
-        self.free_bytes[self.stream] = self.free_bytes.get(self.stream, 0) - reused
-        self.held += size - reused
-        self.most = max(self.most, self.held)
-
-    def trim(self) -> None:
-        """Gives free bytes back."""
-        self.held -= sum(self.free_bytes.values())
-        self.free_bytes.clear()
-
-
-graph_memory = GraphMemory()
+    def is_shared(self) -> bool:
+        """Whether other processes may import it."""
+        return bool(struct.unpack_from("<II", self.properties)[1])
 
 
 @driver("cuMemAlloc_v2")
@@ -103,20 +55,23 @@ def allocate(out: int, size: int) -> None:
 
 @driver("cuMemAllocAsync")
 def allocate_in_stream(out: int, size: int, stream: int) -> None:
+    _allocate(out, size, stream, handles.find(_default_pool("device"), Pool))
+
+
+def _allocate(out: int, size: int, stream: int, pool: Pool) -> None:
     if not size:  # which cuMemAlloc refuses
         put(out, "Q", 0)
-    elif stream_of(stream).graph is None:
-        allocate(out, size)
+    elif stream_of(stream).capture is None:
+        put(out, "Q", space().allocate(size, pool.kind))
     else:
-        block = graph_memory.block(size)
-        submit(stream, block.begin, Kind.MEM_ALLOC, block.address)
-        put(out, "Q", block.address)
+        work = Allocate(graph_memory.block(size, pool.properties))
+        submit(stream, work)
+        put(out, "Q", work.block.address)
 
 
 @driver("cuMemAllocFromPoolAsync")
 def allocate_from_pool(out: int, size: int, pool: int, stream: int) -> None:
-    handles.find(pool, Pool)
-    allocate_in_stream(out, size, stream)
+    _allocate(out, size, stream, handles.find(pool, Pool))
 
 
 @driver("cuMemAllocPitch_v2")
@@ -146,15 +101,17 @@ def free(address: int) -> None:
     if address in graph_memory.blocks:
         graph_memory.find(address).end()
     elif address:
-        space().release(address, "device", "managed")
+        space().release(address, "device", "managed", "imported")
 
 
 @driver("cuMemFreeAsync")
 def free_in_stream(address: int, stream: int) -> None:
-    if stream_of(stream).graph is None:
-        free(address)
+    if stream_of(stream).capture is not None:
+        submit(stream, Free(address))
+    elif (found := space().find(address)) is not None and found.kind == "host":
+        free_host(address)  # of a pool on the host
     else:
-        submit(stream, graph_memory.find(address).end, Kind.MEM_FREE, address)
+        free(address)
 
 
 @driver("cuMemFreeHost")
@@ -240,9 +197,12 @@ def pointer_attributes(count: int, which: int, outs: int, address: int) -> None:
 # --- copies and fills -----------------------------------------------------------------------------
 
 
-class Box(NamedTuple):
-    """A box of bytes: bytes from row to row and from plane to plane, and how many of each."""
+@dataclass
+class Box(Work):
+    """A copy of a box of bytes: bytes from row to row and from plane to plane, and how many of
+    each."""
 
+    kind: ClassVar[Kind] = Kind.MEMCPY
     to: int
     to_pitch: int
     to_plane: int
@@ -254,6 +214,8 @@ class Box(NamedTuple):
     depth: int = 1
     to_device: bool = False
     from_device: bool = False
+    #: the CUDA_MEMCPY3D that describes it; empty if another structure did
+    given: bytes = b""
 
     @classmethod
     def between(
@@ -269,7 +231,7 @@ class Box(NamedTuple):
         """A copy of a box from one side to the other."""
         return cls(*to, *source, width, height, depth, to_device, from_device)
 
-    def copy(self) -> None:
+    def run(self) -> None:
         """Copies it. Raises CudaError where a row reaches beyond its buffer."""
         for k in range(self.depth):
             for row in range(self.height if self.width else 0):
@@ -280,12 +242,34 @@ class Box(NamedTuple):
                     held, space().host(source, self.width, device=self.from_device), self.width
                 )
 
+    def write(self, at: int) -> None:
+        # In front of the CUDA_MEMCPY3D are flags and the context.
+        put(at, "IIQ", 0, 0, device.context)
+        given = self.given or _described(self)
+        ctypes.memmove(at + 16, given, len(given))
+
+
+def _described(box: Box) -> bytes:
+    """The CUDA_MEMCPY3D of a box of bytes that is in no array."""
+    kinds = [_kind_of(box.source), _kind_of(box.to)]
+    sides = ((box.source, box.pitch, box.plane), (box.to, box.to_pitch, box.to_plane))
+    raw = b"".join(
+        _SIDE.pack(0, 0, 0, 0, kind, at, at, 0, 0, pitch, plane // pitch if pitch else 0)
+        for kind, (at, pitch, plane) in zip(kinds, sides, strict=True)
+    )
+    return raw + struct.pack("<QQQ", box.width, box.height, box.depth)
+
+
+def _kind_of(address: int) -> int:
+    found = space().find(address)
+    return _HOST if found is None or found.kind in ("host", "registered") else _DEVICE
+
 
 def submit_copy(box: Box, stream: int) -> None:
     """Copies a box in a stream."""
     check_error()
     if box.width and box.height and box.depth:
-        submit(stream, box.copy, Kind.MEMCPY)
+        submit(stream, box)
 
 
 def copy(
@@ -430,7 +414,9 @@ def box_at(what: int) -> Box:
     ) = get(what, "QQQQI4xQQQQQQQQQQI4xQQQQQQQQQ")
     source = _side(kind, host, on_device, array, (x, y, z), pitch, rows)
     to = _side(to_kind, to_host, to_device, to_array, (to_x, to_y, to_z), to_pitch, to_rows)
-    return Box.between(to, source, width, height, depth)
+    box = Box.between(to, source, width, height, depth)
+    box.given = ctypes.string_at(what, 2 * _SIDE.size + 24)
+    return box
 
 
 def fill(to: int, value: int, count: int, dtype: Any, stream: int = 0) -> None:
@@ -444,20 +430,37 @@ def fill_rows(
     """Writes one value to each element of a rectangle."""
     check_error()
     if width and height:
-        submit(stream, filling(to, pitch, value, width, height, dtype), Kind.MEMSET)
+        submit(stream, Fill(to, pitch, value, width, height, dtype))
 
 
-def filling(to: int, pitch: int, value: int, width: int, height: int, dtype: Any) -> Operation:
-    """The fill of a rectangle as an operation."""
-    size = np.dtype(dtype).itemsize
-    if to % size:
-        raise CudaError(INVALID_VALUE)
+@dataclass
+class Fill(Work):
+    """The fill of a rectangle with one value."""
 
-    def write() -> None:
-        for row in range(height):
-            space().bytes_at(to + row * pitch, width * size).view(dtype)[:] = value
+    kind: ClassVar[Kind] = Kind.MEMSET
+    to: int
+    pitch: int
+    value: int
+    width: int
+    height: int
+    dtype: Any
 
-    return write
+    def __post_init__(self) -> None:
+        if self.to % self.size:
+            raise CudaError(INVALID_VALUE)
+
+    @property
+    def size(self) -> int:
+        """Bytes of an element."""
+        return int(np.dtype(self.dtype).itemsize)
+
+    def run(self) -> None:
+        for row in range(self.height):
+            to = self.to + row * self.pitch
+            space().bytes_at(to, self.width * self.size).view(self.dtype)[:] = self.value
+
+    def write(self, at: int) -> None:
+        put(at, "QQIIQQ", self.to, self.pitch, self.value, self.size, self.width, self.height)
 
 
 @driver("cuMemsetD8_v2", "cuMemsetD8Async")
@@ -492,23 +495,35 @@ def fill_rows_32(to: int, pitch: int, value: int, width: int, height: int, strea
 
 # --- pools ----------------------------------------------------------------------------------------
 
-_default_pool = handles.add(Pool())
+#: the kinds of memory that have a default pool, as the start of a CUmemPoolProps
+_DEFAULTS: dict[MemoryKind, tuple[int, int, int, int]] = {
+    "device": (1, 0, 1, 0), "host": (1, 0, 2, 0), "managed": (2, 0, 1, 0),
+}  # fmt: skip
+
+
+@cache
+def _default_pool(kind: MemoryKind) -> int:
+    properties = struct.pack("<IIII", *_DEFAULTS[kind]).ljust(POOL_BYTES, b"\0")
+    return handles.add(Pool(properties))
 
 
 @driver("cuDeviceGetDefaultMemPool", "cuDeviceGetMemPool")
 def device_pool(out: int, number: int) -> None:
     check_device(number)
-    put(out, "Q", _default_pool)
+    put(out, "Q", _default_pool("device"))
 
 
 @driver("cuMemGetDefaultMemPool", "cuMemGetMemPool")
 def default_pool(out: int, location: int, kind: int) -> None:
-    put(out, "Q", _default_pool)
+    place = get(location, "II")
+    put(out, "Q", _default_pool(kind_of_pool(struct.pack("<IIII", kind, 0, *place))))
 
 
 @driver("cuMemPoolCreate")
 def pool_create(out: int, properties: int) -> None:
-    put(out, "Q", handles.add(Pool()))
+    if not properties:
+        raise CudaError(INVALID_VALUE)
+    put(out, "Q", handles.add(Pool(ctypes.string_at(properties, POOL_BYTES))))
 
 
 @driver("cuMemPoolDestroy")

@@ -5,13 +5,14 @@ from __future__ import annotations
 import ctypes
 import math
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from emulator.adapters.cuda import fatbin
 from emulator.adapters.cuda.calls import (
+    INVALID_CONTEXT,
     INVALID_FILE,
     INVALID_IMAGE,
     INVALID_PTX,
@@ -29,10 +30,11 @@ from emulator.adapters.cuda.calls import (
     text_at,
 )
 from emulator.adapters.cuda.chips import target
-from emulator.adapters.cuda.driver.devices import space
+from emulator.adapters.cuda.driver.devices import device, space
 from emulator.adapters.cuda.settings import settings
 from emulator.errors import EmulatorError, ParseError, UnsupportedError
 from emulator.machine.module import Kernel, Module
+from emulator.machine.system.graph_conditions import GRAPH_CONDITIONS
 from emulator.machine.system.grid_groups import GRID_GROUPS
 from emulator.ptx.source import joined
 
@@ -48,6 +50,8 @@ _ERROR_LOG, _ERROR_LOG_BYTES = 5, 6
 _LINKED = 2
 #: how LLVM's bitcode begins, and NVIDIA's LTO-IR in a file of its own
 _LTO = (b"BC\xc0\xde", b"\xed\x43\x4e\x7f")
+#: how the names of functions begin that programs call without defining them -> their PTX
+_LIBRARY = {"cudaCG": GRID_GROUPS, "cudaGraphSetConditional": GRAPH_CONDITIONS}
 
 
 class Loaded:
@@ -55,7 +59,8 @@ class Loaded:
 
     def __init__(self, text: str) -> None:
         try:
-            self.module = Module(text, target().name, memory=space().memory)
+            program = _with_library(text)
+            self.module = Module(program, target().name, memory=space().memory)
         except EmulatorError as error:
             complain("the module cannot be loaded", error)
             raise CudaError(INVALID_PTX if isinstance(error, ParseError) else 209) from None
@@ -166,11 +171,12 @@ def image_at(address: int) -> bytes:
     return start if start == _ELF else ctypes.string_at(address)
 
 
-def joined_program(texts: Sequence[tuple[str, str]]) -> str:
-    """Several PTX texts, each with its name, as one program, with the functions of NVIDIA's
-    library cudadevrt that it calls."""
-    text = joined(texts)
-    return joined([("", text), ("cudadevrt", GRID_GROUPS)]) if "cudaCG" in text else text
+def _with_library(text: str) -> str:
+    """A program with the functions of NVIDIA's library cudadevrt that it calls."""
+    added = [more for name, more in _LIBRARY.items() if name in text]
+    return (
+        joined([("the program", text), *(("cudadevrt", more) for more in added)]) if added else text
+    )
 
 
 def program_at(wrapper: int) -> str:
@@ -189,7 +195,7 @@ def program_at(wrapper: int) -> str:
             found = fatbin.newest_or_none(image_at(image), target().number)
         texts += [(f"file {len(texts) + 1}", found)] if found else []
         linked += 8
-    return joined_program(texts) if texts else ptx_of(image_at(wrapper))
+    return joined(texts) if texts else ptx_of(image_at(wrapper))
 
 
 def _file(path: int) -> bytes:
@@ -269,7 +275,7 @@ def function_attribute(out: int, which: int, function: int) -> None:
 
 
 @driver("cuKernelGetAttribute")
-def kernel_attribute(out: int, which: int, kernel: int, device: int) -> None:
+def kernel_attribute(out: int, which: int, kernel: int, number: int) -> None:
     function_attribute(out, which, kernel)
 
 
@@ -282,7 +288,7 @@ def set_function_attribute(function: int, which: int, value: int) -> None:
 
 
 @driver("cuKernelSetAttribute")
-def set_kernel_attribute(which: int, value: int, kernel: int, device: int) -> None:
+def set_kernel_attribute(which: int, value: int, kernel: int, number: int) -> None:
     set_function_attribute(kernel, which, value)
 
 
@@ -294,6 +300,8 @@ def function_is_loaded(out: int, function: int) -> None:
 @driver("cuFuncGetParamInfo", "cuKernelGetParamInfo")
 def parameter_info(function: int, index: int, offset: int, size: int) -> None:
     parameters = handles.find(function, Function).kernel.parameters
+    if not device.context:
+        raise CudaError(INVALID_CONTEXT)
     if index >= len(parameters):
         raise CudaError(INVALID_VALUE)
     put(offset, "Q", parameters[index].offset)
@@ -349,9 +357,9 @@ def link_complete(state: int, out: int, size: int) -> None:
     if not linking.texts:
         linking.complain("nothing is linked", UnsupportedError("no PTX was given"))
         raise CudaError(INVALID_IMAGE)
-    text = joined_program(linking.texts)
+    text = joined(linking.texts)
     try:
-        faults = Module(text, target().name).link_problems
+        faults = Module(_with_library(text), target().name).link_problems
     except EmulatorError as error:
         linking.complain("the program cannot be linked", error)
         raise CudaError(INVALID_PTX if isinstance(error, ParseError) else 209) from None

@@ -1,4 +1,4 @@
-"""Streams, events, and what is captured from streams."""
+"""Streams, events, and what streams do."""
 
 from __future__ import annotations
 
@@ -8,11 +8,39 @@ from dataclasses import dataclass, field
 
 from emulator.adapters.cuda.calls import INVALID_VALUE, CudaError, driver, handles, put
 from emulator.adapters.cuda.driver.devices import check_error, device
-from emulator.adapters.cuda.driver.nodes import Graph, Kind, Node, Operation
+from emulator.adapters.cuda.driver.nodes import Graph, Kind, Node, Work
 
 #: handles of the default streams
 _DEFAULT = (0, 1, 2)
-_NOT_CAPTURING, _DISABLED_TIMING = 901, 2
+#: CUDA_ERROR_STREAM_CAPTURE_*
+_UNSUPPORTED, INVALIDATED, _MERGED, _CAPTURED_EVENT = 900, 901, 902, 907
+#: flags of events: without times, and for other processes
+WITHOUT_TIMES, INTERPROCESS = 2, 4
+#: flag of records and waits that are nodes of a capture
+_EXTERNAL = 1
+
+
+@dataclass(eq=False)
+class Capture:
+    """What streams are capturing into a graph."""
+
+    graph: Graph
+    #: handle of the stream that began it
+    origin: int
+    streams: list[Stream] = field(default_factory=list)
+    #: a call that no capture allows was made meanwhile
+    invalid: bool = False
+
+    def join(self, stream: Stream, tails: list[Node]) -> None:
+        """Captures from one more stream."""
+        stream.capture, stream.tails = self, tails
+        self.streams.append(stream)
+
+    def end(self) -> None:
+        """Ends it in all streams."""
+        for stream in self.streams:
+            stream.capture, stream.tails = None, []
+        self.streams.clear()
 
 
 @dataclass(eq=False)
@@ -21,7 +49,7 @@ class Stream:
 
     flags: int = 0
     priority: int = 0
-    graph: Graph | None = None
+    capture: Capture | None = None
     #: the nodes that the next one of a capture waits for
     tails: list[Node] = field(default_factory=list)
 
@@ -32,12 +60,11 @@ class Event:
 
     flags: int = 0
     at: float | None = None
-    graph: Graph | None = None
+    capture: Capture | None = None
     tails: list[Node] = field(default_factory=list)
 
 
 _defaults = {number: Stream() for number in _DEFAULT}
-_capturing: list[Stream] = []
 
 
 def stream_of(handle: int) -> Stream:
@@ -45,13 +72,77 @@ def stream_of(handle: int) -> Stream:
     return _defaults[handle] if handle in _defaults else handles.find(handle, Stream)
 
 
-def submit(handle: int, operation: Operation, kind: Kind, address: int = 0) -> None:
-    """Runs an operation in a stream, or captures it as a node."""
+def submit(handle: int, work: Work) -> None:
+    """Does work in a stream, or captures it as a node."""
     stream = stream_of(handle)
-    if stream.graph is None:
-        operation()
+    if stream.capture is None:
+        work.run()
+    elif stream.capture.invalid:
+        raise CudaError(INVALIDATED)
     else:
-        stream.tails = [stream.graph.add(Node(kind, operation, stream.tails, address))]
+        stream.tails = [stream.capture.graph.add(Node(work, stream.tails))]
+
+
+def refuse_capture(handle: int) -> None:
+    """Raises CudaError, and spoils the capture, if a stream captures: a capture cannot wait."""
+    capture = stream_of(handle).capture
+    if capture is not None:
+        capture.invalid = True
+        raise CudaError(_UNSUPPORTED)
+
+
+class Call(Work):
+    """The call of a program's function."""
+
+    kind = Kind.HOST
+
+    def __init__(self, function: int, data: int) -> None:
+        self._given = function, data
+        self._called = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(function)
+
+    def run(self) -> None:
+        self._called(self._given[1])
+
+    def write(self, at: int) -> None:
+        put(at, "QQ", *self._given)
+
+
+class CallBack(Work):
+    """The call of a program's function that is told the stream and its error."""
+
+    kind = Kind.HOST
+
+    def __init__(self, stream: int, function: int, data: int) -> None:
+        signature = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p)
+        self._stream, self._called, self._data = stream, signature(function), data
+
+    def run(self) -> None:
+        self._called(self._stream, device.failed, self._data)
+
+
+class _OfEvent(Work):
+    """Work with an event."""
+
+    def __init__(self, event: int) -> None:
+        self.event, self._found = event, handles.find(event, Event)
+
+    def write(self, at: int) -> None:
+        put(at, "Q", self.event)
+
+
+class Record(_OfEvent):
+    """Records an event."""
+
+    kind = Kind.EVENT_RECORD
+
+    def run(self) -> None:
+        self._found.at, self._found.capture = time.perf_counter(), None
+
+
+class Wait(_OfEvent):
+    """Waits for an event, which has happened here."""
+
+    kind = Kind.WAIT_EVENT
 
 
 @driver("cuStreamCreate")
@@ -71,19 +162,23 @@ def destroy(stream: int) -> None:
 
 @driver("cuStreamSynchronize", "cuStreamQuery")
 def synchronize(stream: int) -> None:
-    if stream_of(stream).graph is not None:
-        raise CudaError(900)  # a capture cannot wait
+    refuse_capture(stream)
     check_error()
 
 
 @driver("cuStreamWaitEvent")
 def wait_event(stream: int, event: int, flags: int) -> None:
     recorded, waiting = handles.find(event, Event), stream_of(stream)
-    if recorded.graph is None or recorded.graph.handle:
+    if waiting.capture is not None and flags & _EXTERNAL:
+        submit(stream, Wait(event))
+        return
+    if recorded.capture is None or not recorded.capture.streams:
         return  # not of a capture that goes on
-    if waiting.graph is None:
-        waiting.graph, waiting.tails = recorded.graph, []
-        _capturing.append(waiting)
+    if waiting.capture is None:
+        recorded.capture.join(waiting, [])
+    elif waiting.capture is not recorded.capture:
+        waiting.capture.invalid = recorded.capture.invalid = True
+        raise CudaError(_MERGED)
     waiting.tails = list(dict.fromkeys([*waiting.tails, *recorded.tails]))
 
 
@@ -117,19 +212,12 @@ def stream_device(stream: int, out: int) -> None:
 
 @driver("cuStreamAddCallback")
 def add_callback(stream: int, function: int, data: int, _: int) -> None:
-    called = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p)(function)
-    submit(stream, lambda: called(stream, device.failed, data), Kind.HOST)
+    submit(stream, CallBack(stream, function, data))
 
 
 @driver("cuLaunchHostFunc")
 def host_function(stream: int, function: int, data: int) -> None:
-    submit(stream, host_call(function, data), Kind.HOST)
-
-
-def host_call(function: int, data: int) -> Operation:
-    """The call of a program's function as an operation."""
-    called = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(function)
-    return lambda: called(data)
+    submit(stream, Call(function, data))
 
 
 # --- events ---------------------------------------------------------------------------------------
@@ -137,6 +225,8 @@ def host_call(function: int, data: int) -> Operation:
 
 @driver("cuEventCreate")
 def event_create(out: int, event_flags: int) -> None:
+    if event_flags & INTERPROCESS and not event_flags & WITHOUT_TIMES:
+        raise CudaError(INVALID_VALUE)
     put(out, "Q", handles.add(Event(event_flags)))
 
 
@@ -146,57 +236,31 @@ def event_destroy(event: int) -> None:
 
 
 @driver("cuEventRecord", "cuEventRecordWithFlags")
-def event_record(event: int, stream: int, _: int = 0) -> None:
+def event_record(event: int, stream: int, flags: int = 0) -> None:
     recorded, where = handles.find(event, Event), stream_of(stream)
-    # In a capture it marks a place, and is no node.
-    recorded.graph, recorded.tails = where.graph, where.tails
-    if where.graph is None:
-        recorded.at = time.perf_counter()
+    if where.capture is None or flags & _EXTERNAL:
+        submit(stream, Record(event))
+    else:  # In a capture it marks a place, and is no node.
+        recorded.capture, recorded.tails = where.capture, where.tails
 
 
 @driver("cuEventSynchronize", "cuEventQuery")
 def event_synchronize(event: int) -> None:
-    handles.find(event, Event)
+    capture = handles.find(event, Event).capture
+    if capture is not None and capture.streams:
+        capture.invalid = True
+        raise CudaError(_CAPTURED_EVENT)
+    if capture is not None and capture.invalid:
+        raise CudaError(INVALID_VALUE)
     check_error()
 
 
 @driver("cuEventElapsedTime", "cuEventElapsedTime_v2")
 def event_elapsed(out: int, first: int, last: int) -> int:
     one, other = handles.find(first, Event), handles.find(last, Event)
-    if _DISABLED_TIMING & (one.flags | other.flags):
+    if WITHOUT_TIMES & (one.flags | other.flags):
         raise CudaError(400)
     if one.at is None or other.at is None:
         return 400
     put(out, "f", (other.at - one.at) * 1e3)
     return 0
-
-
-# --- capture ------------------------------------------------------------------------------------
-
-
-@driver("cuStreamBeginCapture_v2")
-def begin_capture(stream: int, mode: int) -> None:
-    started = stream_of(stream)
-    if started.graph is not None or stream in (0, 1):
-        raise CudaError(INVALID_VALUE if started.graph else 900)
-    started.graph, started.tails = Graph(), []
-    _capturing.append(started)
-
-
-@driver("cuStreamEndCapture")
-def end_capture(stream: int, out: int) -> None:
-    graph = stream_of(stream).graph
-    if graph is None:
-        raise CudaError(_NOT_CAPTURING)
-    for one in [s for s in _capturing if s.graph is graph]:
-        one.graph = None
-        _capturing.remove(one)
-    graph.handle = handles.add(graph)
-    put(out, "Q", graph.handle)
-
-
-@driver("cuStreamIsCapturing", "cuStreamGetCaptureInfo_v2", "cuStreamGetCaptureInfo_v3")
-def is_capturing(stream: int, out: int, identifier: int = 0, *_: int) -> None:
-    graph = stream_of(stream).graph
-    put(out, "I", int(graph is not None))
-    put(identifier, "Q", id(graph) if graph else 0)

@@ -5,10 +5,12 @@ from __future__ import annotations
 import ctypes
 import mmap
 import os
+import struct
 from dataclasses import dataclass
 
 from emulator.adapters.cuda.calls import (
     INVALID_VALUE,
+    NOT_SUPPORTED,
     OUT_OF_MEMORY,
     CudaError,
     driver,
@@ -16,24 +18,26 @@ from emulator.adapters.cuda.calls import (
     put,
 )
 from emulator.adapters.cuda.driver.devices import space
+from emulator.adapters.cuda.shared import map_at
 
+#: CUmemAllocationHandleType of a file descriptor
+FILE_DESCRIPTOR = 1
 #: as on an H100
 _GRANULARITY = 2 << 20
 #: bytes of a CUmemAllocationProp
 _PROPERTIES = 32
 _NONE, _SHARED_FIXED, _PRIVATE_FIXED = 0, mmap.MAP_SHARED | 0x10, mmap.MAP_PRIVATE | 0x30
-_libc = ctypes.CDLL(None, use_errno=True)
-_libc.mmap.restype = ctypes.c_void_p
-_libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
 
 
 class Physical:
     """Physical memory: a file in memory, which lives while it is mapped."""
 
-    def __init__(self, size: int, properties: bytes) -> None:
+    def __init__(self, size: int, properties: bytes, file: int | None = None) -> None:
         self.size, self.properties = size, properties
-        self.file = os.memfd_create("emulator")
-        os.ftruncate(self.file, size)
+        if file is None:
+            file = os.memfd_create("emulator")
+            os.ftruncate(file, size)
+        self.file = file
         space().used += size
 
     def __del__(self) -> None:
@@ -50,13 +54,6 @@ class Reservation:
 
 
 _reserved: dict[int, Reservation] = {}
-
-
-def _map(address: int, size: int, protection: int, flags: int, file: int, offset: int) -> int:
-    at = _libc.mmap(address or None, size, protection, flags, file, offset)
-    if at in (None, ctypes.c_void_p(-1).value):
-        raise CudaError(OUT_OF_MEMORY)
-    return int(at)
 
 
 def _around(address: int, size: int) -> Reservation:
@@ -84,7 +81,7 @@ def reserve(out: int, size: int, alignment: int, wanted: int, flags: int) -> Non
         raise CudaError(INVALID_VALUE)
     # Room for an aligned start; what is left over costs addresses, no memory.
     step = max(alignment, _GRANULARITY)
-    at = -(-_map(0, size + step, _NONE, mmap.MAP_PRIVATE | 0x20, -1, 0) // step) * step
+    at = -(-map_at(0, size + step, _NONE, mmap.MAP_PRIVATE | 0x20, -1, 0) // step) * step
     _reserved[at] = Reservation(size, {})
     put(out, "Q", at)
 
@@ -117,6 +114,35 @@ def properties_of(out: int, handle: int) -> None:
     put(out, f"{_PROPERTIES}s", handles.find(handle, Physical).properties)
 
 
+@driver("cuMemExportToShareableHandle")
+def export(out: int, handle: int, kind: int, flags: int) -> None:
+    if kind != FILE_DESCRIPTOR:
+        raise CudaError(NOT_SUPPORTED)
+    put(out, "i", os.dup(handles.find(handle, Physical).file))
+
+
+@driver("cuMemImportFromShareableHandle")
+def import_from(out: int, shared: int, kind: int) -> None:
+    if kind != FILE_DESCRIPTOR:
+        raise CudaError(NOT_SUPPORTED)
+    try:
+        file = os.dup(shared)
+    except OSError:
+        raise CudaError(INVALID_VALUE) from None
+    # What was exported is memory of this device.
+    properties = struct.pack("<IIII", 1, kind, 1, 0).ljust(_PROPERTIES, b"\0")
+    put(out, "Q", handles.add(Physical(os.fstat(file).st_size, properties, file)))
+
+
+@driver("cuMemRetainAllocationHandle")
+def retain(out: int, address: int) -> None:
+    mapped = _around(address, 1).mapped.items()
+    found = next((x for at, x in mapped if at <= address < at + x.size), None)
+    if found is None:
+        raise CudaError(INVALID_VALUE)
+    put(out, "Q", handles.add(found))
+
+
 @driver("cuMemMap")
 def map_memory(address: int, size: int, offset: int, handle: int, flags: int) -> None:
     found, physical = _around(address, size), handles.find(handle, Physical)
@@ -125,7 +151,7 @@ def map_memory(address: int, size: int, offset: int, handle: int, flags: int) ->
     if taken or offset + size > physical.size:
         raise CudaError(INVALID_VALUE)
     writable = mmap.PROT_READ | mmap.PROT_WRITE
-    _map(address, size, writable, _SHARED_FIXED, physical.file, offset)
+    map_at(address, size, writable, _SHARED_FIXED, physical.file, offset)
     found.mapped[address] = physical
 
 
@@ -146,4 +172,4 @@ def unmap(address: int, size: int) -> None:
         if space().find(at) is not None:
             space().release(at, "mapped")
         del found.mapped[at]
-    _map(address, size, _NONE, _PRIVATE_FIXED, -1, 0)
+    map_at(address, size, _NONE, _PRIVATE_FIXED, -1, 0)

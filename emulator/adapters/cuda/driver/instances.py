@@ -1,0 +1,203 @@
+"""Graphs that can be launched: instances, their launches and updates."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+
+from emulator.adapters.cuda.calls import (
+    INVALID_VALUE,
+    NOT_SUPPORTED,
+    CudaError,
+    Implementation,
+    driver,
+    get,
+    handles,
+    put,
+)
+from emulator.adapters.cuda.driver.devices import check_error
+from emulator.adapters.cuda.driver.graph_memory import Allocate, graph_memory
+from emulator.adapters.cuda.driver.graphs import READERS, STRUCTURES, Read, work_at
+from emulator.adapters.cuda.driver.nodes import Child, Conditional, Graph, Kind, Node, Work
+from emulator.adapters.cuda.driver.streams import Record, Wait, stream_of, submit
+
+#: flag of instances whose launch frees what the one before has left allocated
+_FREE_FIRST = 1
+#: CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE, and CUgraphExecUpdateResult
+_UPDATE_FAILED, _OTHER_TOPOLOGY, _OTHER_KIND = 910, 2, 3
+
+
+class GraphInstance(Work):
+    """A clone of a graph, in the order in which its nodes run."""
+
+    kind = Kind.GRAPH
+
+    def __init__(self, source: Graph, flags: int) -> None:
+        self.conditions = list(source.all_conditions())
+        if len({x.address for x in self.conditions} - source.asked_conditions()):
+            raise CudaError(INVALID_VALUE)
+        is_single = bool(self.conditions) or source.has_memory
+        if is_single and any(one.source is source for one in handles.of_kind(GraphInstance)):
+            raise CudaError(NOT_SUPPORTED)
+        self.source: Graph = source
+        self.flags = flags
+        self.graph = source.clone()
+        self.nodes = self.graph.in_order()
+
+    def node(self, handle: int) -> Node:
+        """The node here of one of the graph that this is an instance of."""
+        found = self.graph.twin(handles.find(handle, Node))
+        if found is None:
+            raise CudaError(INVALID_VALUE)
+        return found
+
+    def set(self, handle: int, work: Work) -> None:
+        """Changes what a node does from now on."""
+        found = self.node(handle)
+        if found.work.kind != work.kind:
+            raise CudaError(INVALID_VALUE)
+        found.work = work
+
+    def run(self) -> None:
+        for condition in self.conditions:
+            condition.start()
+        for node in self.nodes:
+            held = node.work.block if isinstance(node.work, Allocate) else None
+            if held and held.stream is not None and self.flags & _FREE_FIRST:
+                held.end()
+            if node.enabled:
+                node.work.run()
+
+
+@driver("cuGraphInstantiateWithFlags")
+def instantiate(out: int, graph: int, flags: int) -> None:
+    put(out, "Q", handles.add(GraphInstance(handles.find(graph, Graph), flags)))
+
+
+@driver("cuGraphInstantiateWithParams")
+def instantiate_with(out: int, graph: int, what: int) -> None:
+    (flags,) = get(what, "Q")
+    put(what + 16, "QI", 0, 1)
+    instantiate(out, graph, flags)
+    put(what + 24, "I", 0)
+
+
+@driver("cuGraphExecGetFlags")
+def instance_flags(instance: int, out: int) -> None:
+    put(out, "Q", handles.find(instance, GraphInstance).flags)
+
+
+@driver("cuGraphLaunch")
+def launch(instance: int, stream: int) -> None:
+    check_error()
+    if stream_of(stream).capture is None:
+        graph_memory.stream = stream
+    submit(stream, handles.find(instance, GraphInstance))
+
+
+@driver("cuGraphUpload")
+def upload(instance: int, stream: int) -> None:
+    handles.find(instance, GraphInstance)
+
+
+@driver("cuGraphExecDestroy")
+def destroy(instance: int) -> None:
+    handles.take(instance, GraphInstance).graph.release()
+
+
+def _difference(one: Graph, other: Graph) -> tuple[int, Node | None]:
+    """Why an instance of one graph cannot become one of the other: a CUgraphExecUpdateResult, and
+    the node of the other."""
+    edges, given_edges = one.edges(), other.edges()
+    if len(edges) != len(given_edges):
+        return _OTHER_TOPOLOGY, None
+    for needs, given_needs, given in zip(edges, given_edges, other.nodes, strict=True):
+        if needs != given_needs:
+            return _OTHER_TOPOLOGY, given
+    for node, given in zip(one.nodes, other.nodes, strict=True):
+        if node.work.kind != given.work.kind:
+            return _OTHER_KIND, given
+        for within, new in zip(node.work.graphs, given.work.graphs, strict=False):
+            if (found := _difference(within, new))[0]:
+                return found
+    return 0, None
+
+
+@driver("cuGraphExecUpdate_v2")
+def update(instance: int, graph: int, result: int) -> int:
+    found, given = handles.find(instance, GraphInstance), handles.find(graph, Graph)
+    why, node = _difference(found.graph, given)
+    put(result, "I4xQQ", why, node.handle if node else 0, 0)
+    if why:
+        return _UPDATE_FAILED
+    _adopt(found.graph, given)
+    found.conditions = list(given.all_conditions())
+    return 0
+
+
+def _adopt(graph: Graph, given: Graph) -> None:
+    """Gives the nodes of a graph the work of another graph of the same shape."""
+    for own, other in zip(graph.nodes, given.nodes, strict=True):
+        for within, new in zip(own.work.graphs, other.work.graphs, strict=False):
+            _adopt(within, new)
+        if isinstance(own.work, Conditional) and isinstance(other.work, Conditional):
+            own.work.condition = other.work.condition
+        elif not own.work.graphs:
+            own.work = other.work
+    graph.share_objects(given)
+
+
+# --- nodes of an instance -------------------------------------------------------------------------
+
+
+def structure_functions(
+    register: Callable[..., Callable[[Implementation], Implementation]],
+    prefix: str,
+    readers: Mapping[Kind, Read],
+) -> None:
+    """Registers the functions that change nodes whose parameters are a structure."""
+    for kind, word in STRUCTURES.items():
+        versions = ("", "_v2") if kind == Kind.KERNEL and prefix == "cu" else ("",)
+        names = [f"{prefix}GraphExec{word}NodeSetParams{version}" for version in versions]
+        register(*names)(partial(_change, readers[kind]))
+
+
+def _change(read: Read, instance: int, node: int, what: int, *_: int) -> None:
+    handles.find(instance, GraphInstance).set(node, read(what))
+
+
+structure_functions(driver, "cu", READERS)
+
+
+@driver("cuGraphExecNodeSetParams")
+def set_any(instance: int, node: int, what: int) -> None:
+    handles.find(instance, GraphInstance).set(node, work_at(what))
+
+
+@driver("cuGraphExecEventRecordNodeSetEvent")
+def set_record(instance: int, node: int, event: int) -> None:
+    handles.find(instance, GraphInstance).set(node, Record(event))
+
+
+@driver("cuGraphExecEventWaitNodeSetEvent")
+def set_wait(instance: int, node: int, event: int) -> None:
+    handles.find(instance, GraphInstance).set(node, Wait(event))
+
+
+@driver("cuGraphExecChildGraphNodeSetParams")
+def set_child(instance: int, node: int, graph: int) -> None:
+    found, given = handles.find(instance, GraphInstance), handles.find(graph, Graph)
+    own = found.node(node).work
+    if not isinstance(own, Child) or _difference(own.graph, given)[0]:
+        raise CudaError(INVALID_VALUE)
+    _adopt(own.graph, given)
+
+
+@driver("cuGraphNodeSetEnabled")
+def set_enabled(instance: int, node: int, value: int) -> None:
+    handles.find(instance, GraphInstance).node(node).enabled = bool(value)
+
+
+@driver("cuGraphNodeGetEnabled")
+def is_enabled(instance: int, node: int, out: int) -> None:
+    put(out, "I", int(handles.find(instance, GraphInstance).node(node).enabled))

@@ -1,0 +1,152 @@
+"""Memory and events of one process in another: handles, and pools that are exported."""
+
+from __future__ import annotations
+
+import os
+import struct
+from dataclasses import dataclass
+
+from emulator.adapters.cuda.calls import (
+    INVALID_CONTEXT,
+    INVALID_HANDLE,
+    INVALID_VALUE,
+    NOT_SUPPORTED,
+    CudaError,
+    driver,
+    get,
+    handles,
+    put,
+)
+from emulator.adapters.cuda.driver.devices import space
+from emulator.adapters.cuda.driver.memory import Pool
+from emulator.adapters.cuda.driver.streams import INTERPROCESS, WITHOUT_TIMES, Event
+from emulator.adapters.cuda.driver.virtual import FILE_DESCRIPTOR
+from emulator.adapters.cuda.shared import mapped, opened
+
+#: the 64 bytes of a handle: what it is of, process, file, offset and bytes
+_HANDLE = struct.Struct("<4sIIQQ")
+_MEMORY, _EVENT = b"mem.", b"ev.."
+
+
+@dataclass
+class _Opened:
+    """Memory of another process that was opened, and how often."""
+
+    address: int
+    count: int
+
+
+_opened: dict[bytes, _Opened] = {}
+
+
+@driver("cuIpcGetMemHandle")
+def memory_handle(out: int, address: int) -> None:
+    found = space().find(address)
+    if found is None or found.kind != "device":
+        raise CudaError(INVALID_VALUE)
+    at = _HANDLE.pack(
+        _MEMORY, os.getpid(), space().file.file, space().offset(found.address), found.size
+    )
+    put(out, "64s", at)
+
+
+@driver("cuIpcOpenMemHandle", "cuIpcOpenMemHandle_v2")
+def open_memory(out: int, handle: bytes, flags: int) -> None:
+    kind, process, file, offset, size = _HANDLE.unpack_from(handle)
+    if kind != _MEMORY or not size:
+        raise CudaError(INVALID_VALUE)
+    if process == os.getpid():
+        raise CudaError(INVALID_CONTEXT)
+    if handle not in _opened:
+        taken = opened(process, file)
+        try:
+            array = mapped(taken, offset, size)
+        finally:
+            os.close(taken)
+        _opened[handle] = _Opened(space().import_(array), 0)
+    _opened[handle].count += 1
+    put(out, "Q", _opened[handle].address)
+
+
+@driver("cuIpcCloseMemHandle")
+def close_memory(address: int) -> None:
+    for handle, found in _opened.items():
+        if found.address == address:
+            found.count -= 1
+            if not found.count:
+                del _opened[handle]
+                space().release(address, "imported")
+            return
+    raise CudaError(INVALID_VALUE)
+
+
+@driver("cuIpcGetEventHandle")
+def event_handle(out: int, event: int) -> None:
+    if not handles.find(event, Event).flags & INTERPROCESS:
+        raise CudaError(INVALID_HANDLE)
+    put(out, "64s", _HANDLE.pack(_EVENT, os.getpid(), event, 0, 0))
+
+
+@driver("cuIpcOpenEventHandle")
+def open_event(out: int, handle: bytes) -> None:
+    # What the event waits for has happened when the other process's call has returned.
+    kind, process, *_ = _HANDLE.unpack_from(handle)
+    if kind != _EVENT:
+        raise CudaError(INVALID_VALUE)
+    if process == os.getpid():
+        raise CudaError(INVALID_CONTEXT)
+    put(out, "Q", handles.add(Event(INTERPROCESS | WITHOUT_TIMES)))
+
+
+# --- pools ----------------------------------------------------------------------------------------
+
+
+@dataclass(eq=False)
+class ImportedPool(Pool):
+    """A pool of another process: its file."""
+
+    file: int
+
+    def __del__(self) -> None:
+        os.close(self.file)
+
+
+def _check(kind: int) -> None:
+    if kind != FILE_DESCRIPTOR:
+        raise CudaError(NOT_SUPPORTED)
+
+
+@driver("cuMemPoolExportToShareableHandle")
+def export_pool(out: int, pool: int, kind: int, flags: int) -> None:
+    found = handles.find(pool, Pool)
+    _check(kind)
+    if not found.is_shared or isinstance(found, ImportedPool):
+        raise CudaError(INVALID_VALUE)
+    put(out, "i", os.dup(space().file.file))
+
+
+@driver("cuMemPoolImportFromShareableHandle")
+def import_pool(out: int, shared: int, kind: int, flags: int) -> None:
+    _check(kind)
+    try:
+        file = os.dup(shared)
+    except OSError:
+        raise CudaError(INVALID_VALUE) from None
+    put(out, "Q", handles.add(ImportedPool(struct.pack("<IIII", 1, kind, 1, 0), file)))
+
+
+@driver("cuMemPoolExportPointer")
+def export_pointer(out: int, address: int) -> None:
+    found = space().find(address)
+    if found is None:
+        raise CudaError(INVALID_VALUE)
+    put(out, "64s", struct.pack("<QQ", space().offset(found.address), found.size))
+
+
+@driver("cuMemPoolImportPointer")
+def import_pointer(out: int, pool: int, data: int) -> None:
+    offset, size = get(data, "QQ")
+    found = handles.find(pool, ImportedPool)
+    if not size:
+        raise CudaError(INVALID_VALUE)
+    put(out, "Q", space().import_(mapped(found.file, offset, size)))
