@@ -232,6 +232,14 @@ def blend(format_: TexelFormat, codes: Array, given: Integers, read: NDArray[np.
     return _quotients(np.maximum(blended, -largest), largest)
 
 
+def blend_integers(format_: TexelFormat, codes: Array, given: Integers) -> Words:
+    """`blend` of integers that are read as they are: rounded to nearest, ties up, but of 32 bits
+    cut."""
+    total: Integers = (numbers(format_, codes) * given).sum(axis=(1, 2, 3))
+    half = 0 if format_.size == 4 else ONE // 2
+    return (total + half >> WEIGHT_BITS).astype(np.uint32)
+
+
 def is_read(fractions: list[Integers]) -> NDArray[np.bool_]:
     """Whether each texel counts at all: on an axis without a fraction the higher one does not."""
     out = np.ones((len(fractions[0]), 1), bool)

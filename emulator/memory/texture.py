@@ -25,6 +25,8 @@ Colour = tuple[float, float, float, float]
 #: the axes of a geometry that coordinates are for, the fastest first
 _AXES = {"1d": "x", "2d": "xy", "3d": "xyz", "a1d": "x", "a2d": "xy", "cube": "xy", "acube": "xy"}
 _COMPONENTS = "rgba"
+#: the end of geometries of several samples in a texel
+_SAMPLED = "ms"
 #: the order in which ``tld4`` writes four texels, of those whose x changes fastest
 _GATHERED = [2, 3, 1, 0]
 #: channels of a texel -> those of sRGB that hold light
@@ -204,6 +206,8 @@ class Texture:
         the texture.
         """
         self._check_asked(asked)
+        if asked.geometry.endswith(_SAMPLED):
+            return self._sample(asked, coordinates, offsets)
         layer = None
         if self.geometry.startswith("a"):
             number, *coordinates = coordinates
@@ -224,9 +228,18 @@ class Texture:
             out = self._by_level(asked, lanes, places)
         return texels.halves(out) if asked.kind.startswith("f16") else out
 
+    def _sample(
+        self, asked: Fetch, coordinates: Sequence[Array], offsets: Sequence[Array]
+    ) -> Words:
+        """What instructions for several samples in a texel read: sample 0, which is the texel;
+        others are zeros."""
+        plain = asked._replace(geometry=asked.geometry.removesuffix(_SAMPLED))
+        number, *rest = coordinates
+        return np.where((number == 0)[:, None], self.fetch(plain, rest, None, offsets), 0)
+
     def _check_asked(self, asked: Fetch) -> None:
         geometry, kind = asked.geometry, asked.kind
-        if geometry != self.geometry:
+        if geometry.removesuffix(_SAMPLED) != self.geometry:
             raise TextureError(f"tex.{geometry} reads {self!r}")
         if kind not in self._kinds:
             raise TextureError(
@@ -311,18 +324,20 @@ class Texture:
         return out
 
     def _four(self, k: int, lanes: _Lanes, component: str) -> Words:
-        """One component of the four texels that the linear filter reads; of the three at the corner
-        of a cube, and of their mean."""
+        """One component of the four texels that the linear filter reads. On a seamless cube all go
+        through the filter, and at a corner, where one is missing, it is the mean of the others."""
         channel = _COMPONENTS.index(component)
         out = np.zeros((len(lanes.coordinates[0]), 4), np.uint32)
         if channel < len(self._border):
             codes, missing = self._corners(k, lanes, self._between(k, lanes, apart=True))
             held = codes[..., channel]
             out = self._values(held, channel)
-            if missing.any():
-                weights = texels.shared(np.where(missing, texels.ONE, 0), missing)[:, None, None]
-                mean = self._mean(held[:, None, None], weights, channel, weights != 0)
-                out = np.where(missing, mean[:, None], out)
+            if self.seamless:
+                for i in range(4):
+                    one = np.zeros_like(missing, np.int64)
+                    one[:, i] = texels.ONE
+                    weights = texels.shared(one, missing)[:, None, None]
+                    out[:, i] = self._mean(held[:, None, None], weights, channel, weights != 0)
             out = out[:, _GATHERED]
         return out
 
@@ -341,6 +356,8 @@ class Texture:
         """Weighted sums of a channel's texels ``(lanes, levels, layers, texels)``."""
         if channel < self._lights:
             return texels.blend_light(codes, weights)
+        if self._kinds[0] != "f32":
+            return texels.blend_integers(self._format, codes, weights)
         return texels.blend(self._format, codes, weights, read)
 
     def _around(self, k: int, lanes: _Lanes, share: Integers) -> tuple[Array, Integers, Array]:

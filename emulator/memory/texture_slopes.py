@@ -28,6 +28,8 @@ _BITS = 9
 _ONE = 1 << _BITS
 #: the exponent of 0
 _NOTHING = -(1 << 14)
+#: coordinates from there on are moved to infinity by any derivative
+_FAR = 2.0**97
 #: bits of a product that are not computed when derivatives are multiplied by a size, and what is
 #: added for them
 _DROPPED, _FOR_DROPPED = 6, 7
@@ -99,19 +101,22 @@ def level_on_cube(
 def moved(coordinates: Sequence[Array], slopes: Sequence[Array]) -> list[Array]:
     """f32 words of the sums of coordinates and of as many derivatives."""
     with np.errstate(all="ignore"):
-        return [_words(_floats(x) + _floats(d)) for x, d in zip(coordinates, slopes, strict=True)]
+        sums = [_floats(x) + _floats(d) for x, d in zip(coordinates, slopes, strict=True)]
+    return [x.view(np.uint32) for x in sums]
 
 
 def differences(coordinates: Sequence[Array], slopes: Sequence[Array]) -> list[Array]:
     """f32 words of how far coordinates move when derivatives, those along x, then those along y,
-    are added to them. A NaN is 0."""
+    are added to them. A NaN is 0, and what is far away moves far."""
     count = len(coordinates)
     ends = [*moved(coordinates, slopes[:count]), *moved(coordinates, slopes[count:])]
     with np.errstate(all="ignore"):
-        return [
-            _words(_numbers(end) - _numbers(start))
-            for end, start in zip(ends, [*coordinates] * 2, strict=True)
-        ]
+        out = []
+        for end, start in zip(ends, [*coordinates] * 2, strict=True):
+            base = _numbers(start)
+            change = np.where(np.abs(base) < _FAR, _difference(_numbers(end), base), np.inf)
+            out.append(_words(change))
+        return out
 
 
 def _step(start: Sequence[Array], end: Sequence[Array], size: int) -> _Step:
@@ -124,27 +129,39 @@ def _step(start: Sequence[Array], end: Sequence[Array], size: int) -> _Step:
     def number(halves: Array) -> _Number:
         return _scaled(_number(_words(halves / 2)), size)
 
-    to_edge, beyond = 1 - other * q[j, lanes], 1 - far * r[i, lanes]
+    to_edge, beyond = (
+        _difference(np.ones(len(i)), place) for place in (other * q[j, lanes], far * r[i, lanes])
+    )
     s, t = np.where(i == 0, 2, 0), np.where(i == 1, 2, 1)
     with np.errstate(invalid="ignore"):
-        change = r - q
+        change = _difference(r, q)
     here = number(np.where(turned, to_edge, np.where(opposite, 2.0, change[s, lanes])))
     across = number(np.where(turned, change[np.where(turned, along, 0), lanes], change[t, lanes]))
     there = number(np.where(turned, beyond, 0.0))
     return _Step((_plus(here, there), across), turned | opposite)
 
 
+def _difference(x: NDArray[np.float64], y: NDArray[np.float64]) -> NDArray[np.float64]:
+    """f32 numbers subtracted: the smaller one is cut behind the larger one's bits and one more."""
+    exponent = np.frexp(np.maximum(np.abs(x), np.abs(y)))[1]
+    cut = [np.ldexp(np.trunc(np.ldexp(z, 25 - exponent)), exponent - 25) for z in (x, y)]
+    return cut[0] - cut[1]
+
+
 def _floats(words: Array) -> NDArray[np.float32]:
     return words.astype(np.uint32).view(np.float32)
 
 
-def _numbers(words: Array) -> NDArray[np.float32]:
-    values = _floats(words)
-    return np.where(np.isnan(values), np.float32(0), values)
+def _numbers(words: Array) -> NDArray[np.float64]:
+    values = _floats(words).astype(np.float64)
+    return np.where(np.isnan(values), 0, values)
 
 
 def _words(values: NDArray[np.floating[Any]]) -> Array:
-    return values.astype(np.float32).view(np.uint32)
+    """Numbers as f32 words, cut."""
+    words = values.astype(np.float32).view(np.uint32)
+    larger = np.abs(_floats(words).astype(np.float64)) > np.abs(values)
+    return words - larger.astype(np.uint32)
 
 
 def _longest(
