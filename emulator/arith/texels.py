@@ -119,13 +119,17 @@ def halves(words: Words) -> Words:
     return np.where((words & 0x7FFF_FFFF) > 0x7F80_0000, 0x7FFF, out).astype(np.uint32)
 
 
-def border_code(format_: TexelFormat, colour: float, unit: bool) -> int:
+def border_code(format_: TexelFormat, colour: float, unit: bool, light: bool = False) -> int:
     """The code of a border's colour in one channel.
 
     Of floats of 32 bits and of integers read as they are it has the low bits of the colour's f32.
     f16 is cut. Values up to 1 are cut to 4 bits more than the format has, and become the nearest
-    code, ties towards zero.
+    code, ties towards zero. Linear `light` becomes the nearest code of sRGB.
     """
+    if light:
+        linear = min(max(colour, 0.0), 1.0)
+        encoded = 12.92 * linear if linear <= 0.0031308 else 1.055 * linear ** (1 / 2.4) - 0.055
+        return int(255 * encoded + 0.5)
     with np.errstate(over="ignore"):
         given = np.float32(colour)
         half = np.float16(given)
@@ -211,23 +215,29 @@ def _part(weight: Integers, fraction: Integers) -> Integers:
 # --- blending -------------------------------------------------------------------------------------
 
 
-def blend(
-    format_: TexelFormat, codes: Array, given: Integers, read: NDArray[np.bool_], plane: int
-) -> Words:
+def blend(format_: TexelFormat, codes: Array, given: Integers, read: NDArray[np.bool_]) -> Words:
     """Weighted sums of texels around places: codes, weights, and whether each is `read` at all,
-    ``(lanes, texels)``, to f32 ``(lanes,)``. A layer or level has `plane` texels."""
+    ``(lanes, levels, layers, texels)``, to f32 ``(lanes,)``."""
     if format_.kind == "float":
-        return element(format_, _blend_floats(format_, codes, given, read, plane))
-    values = numbers(format_, codes)
+        return element(format_, _blend_floats(format_, codes, given, read))
+    values, texel_axes = numbers(format_, codes), (1, 2, 3)
     if format_.bits == 8 and format_.kind == "signed":
         # The sum of 7 bits and 8 of fraction becomes one of 15 bits.
-        total = (values * given).sum(axis=-1)
+        total = (values * given).sum(axis=texel_axes)
         blended = total + (total + (total >> 12 << 4) + 64 >> 7)
     else:
         wide = values * 257 if format_.bits == 8 else values
-        blended = (wide * given).sum(axis=-1) + ONE // 2 >> WEIGHT_BITS
+        blended = (wide * given).sum(axis=texel_axes) + ONE // 2 >> WEIGHT_BITS
     largest = _largest(format_.kind, 16)
     return _quotients(np.maximum(blended, -largest), largest)
+
+
+def blend_integers(format_: TexelFormat, codes: Array, given: Integers) -> Words:
+    """`blend` of integers that are read as they are: rounded to nearest, ties up, but of 32 bits
+    cut."""
+    total: Integers = (numbers(format_, codes) * given).sum(axis=(1, 2, 3))
+    half = 0 if format_.size == 4 else ONE // 2
+    return (total + half >> WEIGHT_BITS).astype(np.uint32)
 
 
 def is_read(fractions: list[Integers]) -> NDArray[np.bool_]:
@@ -239,61 +249,60 @@ def is_read(fractions: list[Integers]) -> NDArray[np.bool_]:
 
 
 def _blend_floats(
-    format_: TexelFormat, codes: Array, given: Integers, read: NDArray[np.bool_], plane: int
+    format_: TexelFormat, codes: Array, given: Integers, read: NDArray[np.bool_]
 ) -> Array:
-    """The codes of weighted sums of floats: of each layer and level by itself, then of all."""
+    """The codes of weighted sums of floats: of each layer by itself, then of all."""
     fraction, top = format_.fraction, (1 << format_.exponent) - 1
     words = codes.astype(np.int64)
     exponents, significands = words >> fraction & top, words & (1 << fraction) - 1
     negative = words >> format_.bits - 1 == 1
+    # A layer of no weight is not read.
+    read = read & given.any(axis=-1, keepdims=True)
     infinite = read & (exponents == top)
-    undefined = (infinite & (significands != 0)).any(axis=-1)
+    undefined = (infinite & (significands != 0)).any(axis=(1, 2, 3))
     significands = significands | (exponents > 0).astype(np.int64) << fraction
     if format_.size == 4:  # subnormal numbers of f32 are zeros here
         significands = np.where(exponents == 0, 0, significands)
     scales = np.where(given != 0, np.maximum(exponents, 1), 1)
-    layers = (len(words), -1, plane)
-    by_layer = scales.reshape(layers)
-    largest = by_layer.max(axis=-1)
-    apart = np.minimum(largest[..., None] - by_layer, 63)
-    aligned = significands.reshape(layers) << _GUARD_BITS >> apart
-    products = np.where(negative.reshape(layers), -aligned, aligned) * given.reshape(layers)
-    scale, total = largest.max(axis=-1), _accumulated(products.sum(axis=-1), largest)
+    largest = scales.max(axis=-1)
+    aligned = significands << _GUARD_BITS >> np.minimum(largest[..., None] - scales, 63)
+    products = np.where(negative, -aligned, aligned) * given
+    total = _accumulated(products.sum(axis=-1), largest)
     minus = (negative & (given != 0)) | ~read
-    sign = np.where(total == 0, minus.all(axis=-1), total < 0)
+    sign = np.where(total == 0, minus.all(axis=(1, 2, 3)), total < 0)
+    scale = largest.max(axis=(1, 2))
     rounded = _rounded(np.abs(total), scale, fraction, top, format_.size == 4)
     out = rounded | sign.astype(np.int64) << format_.bits - 1
-    down, up = (infinite & negative).any(axis=-1), (infinite & ~negative).any(axis=-1)
+    down, up = ((infinite & here).any(axis=(1, 2, 3)) for here in (negative, ~negative))
     out = np.where(up | down, top << fraction | down.astype(np.int64) << format_.bits - 1, out)
     return np.where(undefined | (up & down), (1 << format_.bits - 1) - 1, out)
 
 
-def blend_light(codes: Array, given: Integers, plane: int) -> Words:
+def blend_light(codes: Array, given: Integers) -> Words:
     """`blend` of codes of sRGB."""
     format_ = FORMATS["float16"]
     exponents = np.where(given != 0, _LIGHT_EXPONENT[codes], 1)
-    layers = (len(codes), -1, plane)
-    largest = exponents.reshape(layers).max(axis=-1)
-    top = np.repeat(largest, plane, axis=-1)
-    cut = np.maximum(top - _LIGHT_BITS, 0)
-    products = (_LIGHT[codes] >> cut << cut << SRGB[-1].bit_length() - top) * given
-    total = _accumulated(products.reshape(layers).sum(axis=-1), largest)
-    top_code = (1 << format_.exponent) - 1
-    scale = largest.max(axis=-1)
-    return element(format_, _rounded(total, scale, format_.fraction, top_code, False))
+    largest = exponents.max(axis=-1)
+    cut = largest[..., None] - _LIGHT_BITS
+    aligned = _LIGHT[codes] << np.maximum(-cut, 0) >> np.maximum(cut, 0)
+    total = _accumulated((aligned * given).sum(axis=-1), largest)
+    unit = total << format_.fraction + 1 + _GUARD_BITS - _LIGHT_BITS
+    top = (1 << format_.exponent) - 1
+    return element(format_, _rounded(unit, largest.max(axis=(1, 2)), format_.fraction, top, False))
 
 
 def _accumulated(sums: Integers, exponents: Integers) -> Integers:
-    """The sum of layers' sums of these exponents, one after the other; what lies below the end of
-    the accumulator is cut whenever something is shifted."""
-    total, top = np.zeros_like(sums[:, 0]), exponents[:, 0]
-    for layer, exponent in zip(sums.T, exponents.T, strict=True):
-        larger = np.maximum(top, exponent)
+    """The sum of layers' sums of these exponents, ``(lanes, levels, layers)``: one level after the
+    other. What lies below the end of the accumulator is cut whenever something is shifted."""
+    total, top = np.zeros_like(sums[:, 0, 0]), exponents[:, 0].max(axis=-1)
+    for level in range(sums.shape[1]):
+        layers, scales = sums[:, level], exponents[:, level]
+        larger = np.maximum(top, scales.max(axis=-1))
         more = larger % _EXPONENT_STEP
         down = (larger - more) - (top - top % _EXPONENT_STEP)
-        total = (total >> np.minimum(down, 63)) + (
-            layer << more >> np.minimum(larger - exponent, 63)
-        )
+        apart = np.minimum(larger[:, None] - scales, 63)
+        added = (layers << more[:, None] >> apart).sum(axis=-1)
+        total = (total >> np.minimum(down, 63)) + added
         top = larger
     return total << _EXPONENT_STEP - top % _EXPONENT_STEP
 

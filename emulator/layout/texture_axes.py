@@ -22,6 +22,8 @@ Address = Literal["wrap", "mirror", "clamp", "border"]
 
 _BITS = 8
 _ONE = 1 << _BITS
+#: bits of fraction of places on the face of a cube
+PLACE_BITS = 31
 #: coordinates in texels beyond it lead to the last texel, or to the border
 _FAR = 2.0**30
 
@@ -49,24 +51,43 @@ class Axis(NamedTuple):
         if not self.unit:
             index = np.floor(numbers(words)).astype(np.int64) + offset
             return addressed(index, self.size, self._plain)
-        bits = _unit_bits(self.size)
-        cut, mirrored = _cut(words, bits, self.address)
-        return self._turned((cut * self.size >> bits) + offset, mirrored)
+        cut, mirrored = _cut(words, self._unit_bits, self.address)
+        return self._turned(self._texel(cut) + offset, mirrored)
 
     def between(self, words: Array, offset: Integers | int = 0, apart: bool = False) -> Places:
         """The texels that the linear filter reads for f32 coordinates. `apart`: clamping leaves two
         texels in the array two."""
         mirrored = np.zeros(len(words), bool)
         if self.unit:
-            bits = _unit_bits(self.size)
-            cut, mirrored = _cut(words, bits, self.address)
-            less = bits - _BITS
-            place = cut * self.size + (1 << less - 1) >> less
+            cut, mirrored = _cut(words, self._unit_bits, self.address)
+            place = self._place(cut)
         else:
             place = np.floor(numbers(words) * _ONE + 0.5).astype(np.int64)
-        return self.around(place + offset * _ONE, mirrored, apart)
+        return self._around(place + offset * _ONE, mirrored, apart)
 
-    def around(self, place: Integers, mirrored: Array, apart: bool = False) -> Places:
+    def nearest_on_face(self, given: Integers) -> Integers:
+        """`nearest` for places on the face of a cube, in 2**-PLACE_BITS of its edge."""
+        index = self._texel(given >> PLACE_BITS - self._unit_bits)
+        return self._turned(index, np.zeros(len(given), bool))
+
+    def between_on_face(self, given: Integers, seamless: bool, apart: bool = False) -> Places:
+        """`between` for places on the face of a cube; beyond its edges texels of a `seamless` cube
+        have numbers outside of the axis."""
+        place = self._place(given >> PLACE_BITS - self._unit_bits)
+        if not seamless:
+            return self._around(place, np.zeros(len(given), bool), apart)
+        first = place - _ONE // 2 >> _BITS
+        return Places(first, first + 1, place - _ONE // 2 & _ONE - 1)
+
+    def _texel(self, cut: Integers) -> Integers:
+        return cut * self.size >> self._unit_bits
+
+    def _place(self, cut: Integers) -> Integers:
+        """Where a coordinate from 0 to 1 leads, in 1/256 texel."""
+        less = self._unit_bits - _BITS
+        return cut * self.size + (1 << less - 1) >> less
+
+    def _around(self, place: Integers, mirrored: Array, apart: bool) -> Places:
         """The texels that the linear filter reads at places in 1/256 texel."""
         place = place - _ONE // 2
         address = self.address if self.unit else self._plain
@@ -88,10 +109,10 @@ class Axis(NamedTuple):
     def _plain(self) -> Address:
         return "border" if self.address == "border" else "clamp"
 
-
-def _unit_bits(size: int) -> int:
-    """Bits of fraction that coordinates from 0 to 1 keep."""
-    return 21 + (size > 1 << 13) + (size > 1 << 16)
+    @property
+    def _unit_bits(self) -> int:
+        """Bits of fraction that coordinates from 0 to 1 keep."""
+        return 21 + (self.size > 1 << 13) + (self.size > 1 << 16)
 
 
 def addressed(index: Integers, size: int, address: Address) -> Integers:

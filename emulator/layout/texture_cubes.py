@@ -14,11 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dtypes import Array
+from emulator.layout.texture_axes import PLACE_BITS
 
 Integers = NDArray[np.int64]
-
-#: bits of a place's fraction from 0 to 1
-PLACE_BITS = 31
 
 
 class OnFace(NamedTuple):
@@ -31,15 +29,21 @@ class OnFace(NamedTuple):
 
 def on_face(quotients: Sequence[Array]) -> OnFace:
     """Where directions ``f32 (lanes,)`` along x, y and z, of which the largest is 1, lead to."""
+    axis, sign, (x, y, z) = main_axis(quotients)
+    s, t = _along(axis, sign < 0, x, y, z)
+    return OnFace(2 * axis + (sign < 0), _fixed(s), _fixed(t))
+
+
+def main_axis(quotients: Sequence[Array]) -> tuple[Integers, Integers, NDArray[np.float64]]:
+    """The axis whose face directions lead to, the sign of the face, and the parts of directions
+    ``(3, lanes)``, 0 for NaN."""
     values = np.stack([q.astype(np.float64) for q in quotients])
     missing = np.isnan(values)
     sizes = np.where(missing, -1.0, np.abs(values))
-    x, y, z = values = np.where(missing, 0.0, values)
+    values = np.where(missing, 0.0, values)
     largest = sizes.max(axis=0)
     axis = np.where(sizes[2] == largest, 2, np.where(sizes[1] == largest, 1, 0))
-    negative = values[axis, np.arange(len(x))] < 0
-    s, t = _along(axis, negative, x, y, z)
-    return OnFace(2 * axis + negative, _fixed(s), _fixed(t))
+    return axis, np.where(values[axis, np.arange(len(axis))] < 0, -1, 1), values
 
 
 def across(face: Integers, s: Integers, t: Integers, size: int) -> OnFace:

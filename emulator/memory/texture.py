@@ -12,10 +12,11 @@ from numpy.typing import NDArray
 
 from dtypes import Array
 from emulator.arith import texels
-from emulator.errors import OperandError, UnsupportedError, listing, shown
+from emulator.errors import OperandError, listing, shown
 from emulator.layout.texture_axes import Address, Axis, Places, addressed, numbers
-from emulator.layout.texture_cubes import PLACE_BITS, across, on_face
+from emulator.layout.texture_cubes import across, on_face
 from emulator.memory.texture_arrays import mipmaps_of, texels_of
+from emulator.memory.texture_slopes import differences, level_of, level_on_cube, moved
 
 Words = NDArray[np.uint32]
 Integers = NDArray[np.int64]
@@ -24,6 +25,10 @@ Colour = tuple[float, float, float, float]
 #: the axes of a geometry that coordinates are for, the fastest first
 _AXES = {"1d": "x", "2d": "xy", "3d": "xyz", "a1d": "x", "a2d": "xy", "cube": "xy", "acube": "xy"}
 _COMPONENTS = "rgba"
+#: the end of geometries of several samples in a texel
+_SAMPLED = "ms"
+#: the order in which ``tld4`` writes four texels, of those whose x changes fastest
+_GATHERED = [2, 3, 1, 0]
 #: channels of a texel -> those of sRGB that hold light
 _LIGHTS = {1: 1, 2: 1, 4: 3}
 #: the level that a fetch without one asks for, before the bias of the texture
@@ -54,8 +59,6 @@ class Fetch(NamedTuple):
     kind: str
     #: of ``tld4``: the component of four texels
     component: str = ""
-    #: derivatives are given
-    slopes: bool = False
 
 
 class _Lanes(NamedTuple):
@@ -94,9 +97,7 @@ class Texture:
     coordinates, zeros outside. Otherwise a texture of one axis takes f32 coordinates alone: for
     an array in one axis an H200 answers s32 ones with 0.
 
-    Raises OperandError for what is no such array or option, UnsupportedError for what nobody has
-    settled on a GPU: filters between levels of floats in three axes; of sRGB those in three axes
-    and between levels, and the colour of a border.
+    Raises OperandError for what is no such array or option.
     """
 
     def __init__(
@@ -134,12 +135,15 @@ class Texture:
         self.seamless = seamless and cube
         self.srgb, self._lights = srgb, _LIGHTS[channels] if srgb else 0
         self.linear_levels, self.linear_memory = level_filter == "linear", linear_memory
-        self._check(border)
+        self._check()
         bias = min(max(level_bias, -_MOST_BIAS), _MOST_BIAS)
         self._bias, last = int(bias * texels.ONE), (len(self._levels) - 1) * texels.ONE
         low, high = (int(min(max(0, x * texels.ONE), last)) for x in level_clamp)
         self._clamp = low, max(low, high)
-        codes = [texels.border_code(self._format, x, unit_values) for x in border]
+        codes = [
+            texels.border_code(self._format, x, unit_values, channel < self._lights)
+            for channel, x in enumerate(border)
+        ]
         self._border = np.array(codes[:channels], held.dtype)
 
     def __repr__(self) -> str:
@@ -147,10 +151,9 @@ class Texture:
         more = f", {len(self._levels)} levels" if len(self._levels) > 1 else ""
         return f"Texture({self.geometry}, {self._format.dtype}, {size}{more})"
 
-    def _check(self, border: Colour) -> None:
-        """Refuses combinations that a GPU refuses, and those whose bits nobody knows."""
+    def _check(self) -> None:
+        """Refuses combinations that a GPU refuses."""
         whole, small = self._format.kind != "float", self._format.bits <= 16
-        several = len(self._levels) > 1
         if self.linear_memory and (self.geometry != "1d" or self.linear or self.unit_coordinates):
             raise OperandError(
                 "linear_memory= is for one axis, with filter='point' and without unit_coordinates="
@@ -170,19 +173,8 @@ class Texture:
             raise OperandError(
                 f"srgb= is for uint8 with unit_values=True; the array holds {self._format.dtype}"
             )
-        if several and not self.unit_coordinates:
+        if len(self._levels) > 1 and not self.unit_coordinates:
             raise OperandError("mipmaps= needs unit_coordinates=True, as on a GPU")
-        between = self.linear_levels and several
-        if between and self.geometry == "3d" and self.linear and not whole:
-            raise UnsupportedError(
-                "linear filters of floats in three axes and between levels are not modelled here"
-            )
-        deep = self.linear and self.geometry == "3d"
-        if self.srgb and (between or deep or (self.address == "border" and any(border))):
-            raise UnsupportedError(
-                "of sRGB, linear filters between levels and in three axes, and colours of a border "
-                "are not modelled here"
-            )
 
     def query(self, level: int) -> tuple[int, int, int]:
         """Width, height and depth of a level, all 0 where there is none: for the first axis that
@@ -203,15 +195,19 @@ class Texture:
         coordinates: Sequence[Array],
         level: Array | None = None,
         offsets: Sequence[Array] = (),
+        slopes: Sequence[Array] = (),
     ) -> Words:
         """The four components ``uint32 (lanes, 4)`` at coordinates ``uint32 (lanes,)`` each, f32 or
-        s32; the layer comes first. `level` has words of the same type, `offsets` s32. Channels that
-        the texture has not are 0.
+        s32; the layer comes first. `level` has words of the same type, `offsets` s32. `slopes` are
+        f32: the derivatives along x, one for each axis, then those along y. Channels that the
+        texture has not are 0.
 
         Raises TextureError for an instruction of another geometry, kind or sort of coordinates than
-        the texture, and for derivatives where there are levels.
+        the texture.
         """
         self._check_asked(asked)
+        if asked.geometry.endswith(_SAMPLED):
+            return self._sample(asked, coordinates, offsets)
         layer = None
         if self.geometry.startswith("a"):
             number, *coordinates = coordinates
@@ -221,6 +217,7 @@ class Texture:
             )
         bits = _FAR_OFFSET_BITS if asked.component else _OFFSET_BITS
         near = [_signed(words, bits) for words in offsets]
+        places = self._places_of(asked, level, coordinates, slopes)
         if "cube" in self.geometry:
             face, *coordinates = on_face(texels.quotients(coordinates))
             layer = face if layer is None else 6 * layer + face
@@ -228,24 +225,27 @@ class Texture:
         if asked.integers:
             out = self._whole(lanes, level)
         else:
-            out = self._by_level(asked, lanes, level)
+            out = self._by_level(asked, lanes, places)
         return texels.halves(out) if asked.kind.startswith("f16") else out
+
+    def _sample(
+        self, asked: Fetch, coordinates: Sequence[Array], offsets: Sequence[Array]
+    ) -> Words:
+        """What instructions for several samples in a texel read: sample 0, which is the texel;
+        others are zeros."""
+        plain = asked._replace(geometry=asked.geometry.removesuffix(_SAMPLED))
+        number, *rest = coordinates
+        return np.where((number == 0)[:, None], self.fetch(plain, rest, None, offsets), 0)
 
     def _check_asked(self, asked: Fetch) -> None:
         geometry, kind = asked.geometry, asked.kind
-        if geometry != self.geometry:
+        if geometry.removesuffix(_SAMPLED) != self.geometry:
             raise TextureError(f"tex.{geometry} reads {self!r}")
         if kind not in self._kinds:
             raise TextureError(
                 f"an instruction of type .{kind} reads {self!r}, whose texels are "
                 f"{listing(f'.{x}' for x in self._kinds)}"
             )
-        if asked.slopes and self._clamp[0] != self._clamp[1]:
-            raise TextureError(
-                f"tex.grad reads {self!r}: the level that derivatives lead to is not modelled here"
-            )
-        if asked.component and self.seamless:
-            raise TextureError("tld4 of a seamless cube is not modelled here")
         if self.geometry == "1d" and asked.integers != self.linear_memory:
             given, legal = ("s32", "f32") if asked.integers else ("f32", "s32")
             raise TextureError(
@@ -278,16 +278,38 @@ class Texture:
             out[mask, : codes.shape[1]] = self._elements(codes)
         return out
 
-    def _by_level(self, asked: Fetch, lanes: _Lanes, level: Array | None) -> Words:
-        """Texels of the levels that lanes ask for."""
-        count = len(lanes.coordinates[0])
-        given = np.full(count, _FIRST_LEVEL * texels.ONE, np.int64)
-        if level is not None and not asked.component:
+    def _places_of(
+        self,
+        asked: Fetch,
+        level: Array | None,
+        coordinates: Sequence[Array],
+        slopes: Sequence[Array],
+    ) -> Integers | int:
+        """The levels of lanes that ask for one, in 1/256."""
+        given: Integers | int = _FIRST_LEVEL * texels.ONE
+        if slopes:
+            given = self._led_to(coordinates, slopes)
+        elif level is not None and not asked.component:
             given = np.trunc(np.clip(numbers(level), -1e6, 1e6) * texels.ONE).astype(np.int64)
         place = np.clip(given + self._bias, *self._clamp)
-        if not self.linear_levels:
-            place = (place + texels.ONE // 2) & -texels.ONE
-        out = np.zeros((count, 4), np.uint32)
+        return place if self.linear_levels else place + texels.ONE // 2 & -texels.ONE
+
+    def _led_to(self, coordinates: Sequence[Array], slopes: Sequence[Array]) -> Integers:
+        """The levels that derivatives lead to. In three axes and on cubes a function of the driver
+        adds them to coordinates, and samples there."""
+        sizes = [axis.size for axis in self._axes(0)]
+        if "cube" in self.geometry:
+            start = texels.quotients(coordinates)
+            x, y = (texels.quotients(moved(coordinates, d)) for d in (slopes[:3], slopes[3:]))
+            return level_on_cube(start, x, y, sizes[0])
+        if self.geometry == "3d":
+            slopes = differences(coordinates, slopes)
+        return level_of(slopes, sizes)
+
+    def _by_level(self, asked: Fetch, lanes: _Lanes, places: Integers | int) -> Words:
+        """Texels of the levels that lanes ask for."""
+        count = len(lanes.coordinates[0])
+        place, out = np.broadcast_to(places, count), np.zeros((count, 4), np.uint32)
         first, share = place >> texels.WEIGHT_BITS, place & texels.ONE - 1
         for k in np.unique(first).tolist():
             mask = first == k
@@ -302,15 +324,21 @@ class Texture:
         return out
 
     def _four(self, k: int, lanes: _Lanes, component: str) -> Words:
-        """One component of the four texels that the linear filter reads."""
+        """One component of the four texels that the linear filter reads. On a seamless cube all go
+        through the filter, and at a corner, where one is missing, it is the mean of the others."""
         channel = _COMPONENTS.index(component)
         out = np.zeros((len(lanes.coordinates[0]), 4), np.uint32)
         if channel < len(self._border):
-            x, y = self._between(k, lanes, apart=True)
-            around = ((x.low, y.high), (x.high, y.high), (x.high, y.low), (x.low, y.low))
-            for i, places in enumerate(around):
-                codes = self._gather(k, places, lanes.layer, self._border)
-                out[:, i] = self._elements(codes)[:, channel]
+            codes, missing = self._corners(k, lanes, self._between(k, lanes, apart=True))
+            held = codes[..., channel]
+            out = self._values(held, channel)
+            if self.seamless:
+                for i in range(4):
+                    one = np.zeros_like(missing, np.int64)
+                    one[:, i] = texels.ONE
+                    weights = texels.shared(one, missing)[:, None, None]
+                    out[:, i] = self._mean(held[:, None, None], weights, channel, weights != 0)
+            out = out[:, _GATHERED]
         return out
 
     def _blended(self, k: int, lanes: _Lanes, share: Integers) -> Words:
@@ -318,41 +346,54 @@ class Texture:
         given = [self._around(k, lanes, texels.ONE - share)]
         if share.any():
             given.append(self._around(k + 1, lanes, share))
-        codes, weights, read = (np.concatenate(x, axis=1) for x in zip(*given, strict=True))
-        plane = min(4, given[0][0].shape[1])
+        codes, weights, read = (np.stack(x, axis=1) for x in zip(*given, strict=True))
         out = np.zeros((len(share), 4), np.uint32)
-        for channel in range(codes.shape[2]):
-            held = codes[:, :, channel]
-            if channel < self._lights:
-                out[:, channel] = texels.blend_light(held, weights, plane)
-            else:
-                out[:, channel] = texels.blend(self._format, held, weights, read, plane)
+        for channel in range(codes.shape[-1]):
+            out[:, channel] = self._mean(codes[..., channel], weights, channel, read)
         return out
 
+    def _mean(self, codes: Array, weights: Integers, channel: int, read: Array) -> Words:
+        """Weighted sums of a channel's texels ``(lanes, levels, layers, texels)``."""
+        if channel < self._lights:
+            return texels.blend_light(codes, weights)
+        if self._kinds[0] != "f32":
+            return texels.blend_integers(self._format, codes, weights)
+        return texels.blend(self._format, codes, weights, read)
+
     def _around(self, k: int, lanes: _Lanes, share: Integers) -> tuple[Array, Integers, Array]:
-        """Codes ``(lanes, texels, channels)`` around places of a level, the texels' weights, and
-        whether each is read at all."""
+        """Codes ``(lanes, layers, texels, channels)`` around places of a level, the weights of the
+        texels, and whether each is read at all."""
         if not self.linear:
             codes = self._gather(k, self._nearest(k, lanes), lanes.layer, self._border)
-            return codes[:, None], share[:, None], (share != 0)[:, None]
+            return codes[:, None, None], share[:, None, None], (share != 0)[:, None, None]
         axes = self._between(k, lanes)
         if self.geometry in ("1d", "a1d") and self.address == "border":
             # A GPU reads a row between the border and the array.
             axes.append(Places(*(np.full(len(share), n) for n in (-1, 0, texels.ONE // 2))))
+        codes, missing = self._corners(k, lanes, axes)
+        fractions = [axis.fraction for axis in axes]
+        read = texels.is_read(fractions) & (share != 0)[:, None] & ~missing
+        weights = texels.weights(fractions, share)
+        if self.seamless:
+            weights = texels.shared(weights, missing)
+        layers = len(share), -1, min(4, missing.shape[1])
+        codes = codes.reshape(*layers, len(self._border))
+        return codes, weights.reshape(layers), read.reshape(layers)
+
+    def _corners(self, k: int, lanes: _Lanes, axes: Sequence[Places]) -> tuple[Array, Array]:
+        """Codes ``(lanes, texels, channels)`` around places of a level, x changing fastest, and
+        whether each is missing: beyond two edges of a seamless cube there is none."""
         corners = [
             [axis.high if up else axis.low for axis, up in zip(axes, ups[::-1], strict=True)]
             for ups in product((False, True), repeat=len(axes))
         ]
-        around = [self._gather(k, corner, lanes.layer, self._border) for corner in corners]
-        fractions = [axis.fraction for axis in axes]
-        read = texels.is_read(fractions) & (share != 0)[:, None]
-        weights = texels.weights(fractions, share)
+        codes = np.stack([self._gather(k, x, lanes.layer, self._border) for x in corners], axis=1)
+        missing = np.zeros(codes.shape[:2], bool)
         if self.seamless:
             size = self._levels[k].shape[1]
             outside = [[(x < 0) | (x >= size) for x in corner] for corner in corners]
             missing = np.stack([s & t for s, t in outside], axis=1)
-            weights, read = texels.shared(weights, missing), read & ~missing
-        return np.stack(around, axis=1), weights, read
+        return codes, missing
 
     # --- places ---
 
@@ -364,26 +405,14 @@ class Texture:
     def _nearest(self, k: int, lanes: _Lanes) -> list[Integers]:
         given = zip(self._axes(k), lanes.coordinates, lanes.offsets, strict=False)
         if "cube" in self.geometry:
-            return [
-                addressed(place * axis.size >> PLACE_BITS, axis.size, axis.address)
-                for axis, place, _ in given
-            ]
+            return [axis.nearest_on_face(place) for axis, place, _ in given]
         return [axis.nearest(words, offset) for axis, words, offset in given]
 
     def _between(self, k: int, lanes: _Lanes, apart: bool = False) -> list[Places]:
         given = zip(self._axes(k), lanes.coordinates, lanes.offsets, strict=False)
-        if "cube" not in self.geometry:
-            return [axis.between(words, offset, apart) for axis, words, offset in given]
-        less, out = PLACE_BITS - texels.WEIGHT_BITS, []
-        for axis, words, _ in given:
-            place = words * axis.size + (1 << less - 1) >> less
-            if self.seamless:
-                first = place - texels.ONE // 2 >> texels.WEIGHT_BITS
-                fraction = place - texels.ONE // 2 & texels.ONE - 1
-                out.append(Places(first, first + 1, fraction))
-            else:
-                out.append(axis.around(place, np.zeros(len(place), bool), apart))
-        return out
+        if "cube" in self.geometry:
+            return [axis.between_on_face(place, self.seamless, apart) for axis, place, _ in given]
+        return [axis.between(words, offset, apart) for axis, words, offset in given]
 
     def _gather(
         self, k: int, places: Sequence[Integers], layer: Integers | None, border: Array
@@ -402,11 +431,15 @@ class Texture:
         return np.where(outside[:, None], border, codes)
 
     def _elements(self, codes: Array) -> Words:
+        """The components of codes ``(lanes, channels)``."""
+        channels = range(codes.shape[1])
+        return np.stack([self._values(codes[:, c], c) for c in channels], axis=1)
+
+    def _values(self, codes: Array, channel: int) -> Words:
+        if channel < self._lights:
+            return texels.linear_light(codes)
         convert = texels.normalised if self.unit_values else texels.element
-        out = convert(self._format, codes)
-        if self._lights:
-            out[:, : self._lights] = texels.linear_light(codes[:, : self._lights])
-        return out
+        return convert(self._format, codes)
 
 
 def _signed(words: Array, bits: int) -> Integers:

@@ -20,7 +20,7 @@ u32 = np.uint32
 #: fetches of a digest
 BLOCK = 4096
 #: axes of a geometry, and whether a layer leads
-_AXES = {"1d": 1, "2d": 2, "3d": 3, "cube": 3}
+_AXES = {"1d": 1, "2d": 2, "3d": 3, "cube": 3, "2dms": 2}
 _SPECIAL = np.array(
     [0, -0.0, 1, -1, 0.5, -0.5, 0.25, 0.75, 1.5, 2, -2, 3, 8, 0.999999940395, 1.00000011921, 1e-3,
      -1e-3, 2**-126, 2**-127, -(2**-140), 2**-149, 2**-24, 255 / 256, 511 / 512, 1 / 3, 1e30, -1e30,
@@ -83,6 +83,15 @@ class Family:
         return self.geometry[0] == "a"
 
     @property
+    def sampled(self) -> bool:
+        """A coordinate is the number of a sample."""
+        return self.geometry.endswith("ms")
+
+    @property
+    def coordinates(self) -> int:
+        return self.axes + self.layered + self.sampled
+
+    @property
     def integers(self) -> bool:
         return self.words[-1] == "s32"
 
@@ -110,6 +119,8 @@ def arguments(family: Family) -> list[tuple[str, float, float, float]]:
     out: list[tuple[str, float, float, float]] = []
     if family.layered:
         out.append(("i", -2, max(family.layers, 1) + 4, 1))
+    if family.sampled:
+        out.append(("i", -1, 4, 1))
     for size in family.size[: 2 if "cube" in family.geometry else family.axes]:
         if "cube" in family.geometry:
             out.append(("f", -1, 2, 1 / 64))
@@ -237,6 +248,7 @@ def families() -> Iterator[Family]:
     yield from _srgb()
     yield from _gathers()
     yield from _compares()
+    yield from _samples()
 
 
 _STEPS = (0.1, 0.9, 0.49999, 0.50001, 0.33333, 0.7, -0.3, -0.5, 0.5, 0.00391, 0.0019, 0.75, 1e-5,
@@ -394,6 +406,16 @@ def _gradients() -> Iterator[Family]:
     yield replace(grad, name="grad.near", data="near", size=(64, 64, 0), levels=7, raw=1024)
     yield replace(grad, name="grad.flat", data="near", size=(64, 32, 0), levels=0, raw=64)
     yield replace(grad, name="grad.bias", bias=-0.7, clamp=(0.6, 5.3), raw=2048)
+    for width, height, levels in ((3000, 5, 12), (513, 4000, 12), (100, 60, 7), (3, 7, 3)):
+        yield replace(grad, name=f"grad.{width}x{height}", size=(width, height, 0), levels=levels,
+                      raw=64)  # fmt: skip
+    for width in (1000, 8191, 12345):
+        yield replace(grad, name=f"grad.1d.{width}", opcode="tex.grad.1d.v4.f32.f32",
+                      size=(width, 0, 0), levels=10, raw=64)  # fmt: skip
+    yield replace(grad, name="grad.a1d", opcode="tex.grad.a1d.v4.f32.f32", size=(1000, 0, 0),
+                  layers=3, levels=10, raw=64)  # fmt: skip
+    yield replace(grad, name="grad.offset", size=(100, 60, 0), levels=7, data="near", offsets=True,
+                  raw=64)  # fmt: skip
 
 
 def _cubes() -> Iterator[Family]:
@@ -420,6 +442,10 @@ def _cubes() -> Iterator[Family]:
     for seamless in (False, True):
         yield replace(small, name=f"acube.{seamless}", opcode="tex.acube.v4.f32.f32", layers=3,
                       seamless=seamless)  # fmt: skip
+        for size in (5, 37, 1000):
+            for linear in (False, True):
+                yield replace(small, name=f"cube.{size}.{seamless}.{linear}", data="near", raw=64,
+                              size=(size, size, 0), seamless=seamless, linear=linear)  # fmt: skip
 
 
 def _volumes() -> Iterator[Family]:
@@ -429,6 +455,9 @@ def _volumes() -> Iterator[Family]:
                 yield Family(f"3d.{format_}.{data}.{address}", "tex.3d.v4.f32.f32", (8, 4, 8),
                              format_, channels=2, address=address, data=data, border=_COLOUR,
                              raw=4096 if address == "wrap" else 512, fetches=1 << 17)  # fmt: skip
+            yield Family(f"3d.{format_}.{data}.levels", "tex.level.3d.v4.f32.f32", (16, 8, 16),
+                         format_, channels=2, data=data, levels=4, linear_levels=True, raw=64,
+                         fetches=1 << 17)  # fmt: skip
 
 
 def _srgb() -> Iterator[Family]:
@@ -444,6 +473,14 @@ def _srgb() -> Iterator[Family]:
     yield replace(table, name="srgb.neighbours", raw=4096)
     yield replace(srgb, name="srgb.3d", opcode="tex.3d.v4.f32.f32", size=(4, 4, 4))
     yield replace(srgb, name="srgb.half", opcode="tex.2d.v4.f16.f32")
+    for geometry, size in (("1d", (64, 0, 0)), ("3d", (16, 16, 8)), ("cube", (16, 16, 0))):
+        for linear in (False, True):
+            yield replace(srgb, name=f"srgb.mip.{geometry}.{linear}", size=size, linear=linear,
+                          opcode=f"tex.level.{geometry}.v4.f32.f32", levels=4, linear_levels=True,
+                          seamless=True, raw=64)  # fmt: skip
+    for k in range(4):
+        yield replace(srgb, name=f"srgb.border{k}", address="border", raw=64, fetches=1 << 13,
+                      border=tuple(abs(x) for x in _STEPS[4 * k : 4 * k + 4]))  # fmt: skip
 
 
 def _gathers() -> Iterator[Family]:
@@ -471,6 +508,15 @@ def _gathers() -> Iterator[Family]:
     for seamless in (False, True):
         yield replace(base, name=f"tld4.cube.{seamless}", opcode="tld4.g.cube.v4.f32.f32",
                       size=(8, 8, 0), seamless=seamless, raw=2048)  # fmt: skip
+    for format_, unit in (("uint8", False), ("int8", False), ("uint8", True), ("int8", True),
+                          ("uint16", False), ("int16", False), ("int16", True), ("uint32", False),
+                          ("int32", False), ("float16", False), ("float32", False)):  # fmt: skip
+        yield replace(base, name=f"tld4.corners.{format_}.{unit}", format=format_, data="any",
+                      opcode=f"tld4.b.cube.v4.{_read(format_, unit)}.f32", unit_values=unit,
+                      size=(3, 3, 0), seamless=True, raw=64)  # fmt: skip
+    yield replace(base, name="tld4.corners.srgb", format="uint8", unit_values=True, srgb=True,
+                  opcode="tld4.b.cube.v4.f32.f32", size=(3, 3, 0), seamless=True,
+                  raw=64)  # fmt: skip
     yield replace(base, name="tld4.acube", opcode="tld4.g.acube.v4.f32.f32", size=(8, 8, 0),
                   layers=2)  # fmt: skip
 
@@ -484,3 +530,16 @@ def _compares() -> Iterator[Family]:
     yield replace(base, name="compare.uint16", format="uint16", unit_values=True)
     yield replace(base, name="compare.tld4", opcode="tld4.r.2d.v4.f32.f32")
     yield replace(base, name="resident", compare=False, resident=True, address="border")
+
+
+def _samples() -> Iterator[Family]:
+    """Instructions for textures of several samples, of textures that have one."""
+    base = Family("samples", "tex.2dms.v4.f32.s32", (16, 8, 0), linear=False,
+                  unit_coordinates=False, raw=64, fetches=1 << 14)  # fmt: skip
+    yield replace(base, name="samples.2d")
+    yield replace(base, name="samples.base", opcode="tex.base.2dms.v4.f32.s32")
+    yield replace(base, name="samples.offset", offsets=True)
+    yield replace(base, name="samples.uint8", opcode="tex.2dms.v4.u32.s32", format="uint8")
+    yield replace(base, name="samples.unit", unit_coordinates=True, linear=True)
+    yield replace(base, name="samples.levels", unit_coordinates=True, levels=3)
+    yield replace(base, name="samples.a2d", opcode="tex.a2dms.v4.f32.s32", layers=3)

@@ -197,7 +197,7 @@ def kernel(family: Family) -> str:
         return "{" + ", ".join([*(next(words) for _ in range(number)),
                                 *["%w19"] * (size - number)]) + "}"  # fmt: skip
 
-    axes, given = family.axes, family.axes + family.layered
+    axes, given = family.axes, family.coordinates
     size = 4 if given > 2 else given
     halves, pairs = "f16" in family.words, "f16x2" in family.words
     results = "%d0, %d1" if pairs else ", ".join(f"%{'hd'[not halves]}{k}" for k in range(4))

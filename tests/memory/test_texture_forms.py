@@ -40,7 +40,7 @@ def texture_of(family: Family) -> Texture:
             "1d": (width,), "2d": (height, width), "a1d": (deep, width), "cube": codes.shape[:3],
             "acube": (deep // 6, 6, height, width),
         }  # fmt: skip
-        shape = shapes.get(family.geometry, codes.shape[:3])
+        shape = shapes.get(family.geometry.removesuffix("ms"), codes.shape[:3])
         arrays.append(codes.reshape(*shape, *[channels] * (channels > 1)))
     return Texture(
         arrays[0],
@@ -64,16 +64,16 @@ def texture_of(family: Family) -> Texture:
 def fetched(family: Family, texture: Texture, i: Any) -> Any:
     """What fetches `i` write, uint32 ``(n, 5)``: components, and whether they are resident."""
     words = coordinates(family, i, HEAD["seed"])
-    count = family.axes + family.layered
+    count = family.coordinates
     given, rest = words[:count], words[count:]
     level = rest.pop(0) if "level" in family.words else None
-    slopes = "grad" in family.words
-    offsets = rest[2 * family.axes * slopes :][: family.axes * family.offsets]
+    count = 2 * family.axes * ("grad" in family.words)
+    slopes, offsets = rest[:count], rest[count:][: family.axes * family.offsets]
     kind = next(x for x in family.words if x in ("f32", "u32", "s32", "f16", "f16x2"))
     component = family.words[1] if family.words[0] == "tld4" else ""
-    asked = Fetch(family.geometry, family.integers, kind, component, slopes)
+    asked = Fetch(family.geometry, family.integers, kind, component)
     out = np.zeros((len(i), 5), np.uint32)
-    out[:, :4] = texture.fetch(asked, given, level, offsets)
+    out[:, :4] = texture.fetch(asked, given, level, offsets, slopes)
     if kind == "f16x2":
         out[:, :2], out[:, 2:] = out[:, :4:2] | out[:, 1:4:2] << np.uint32(16), 0
     out[:, 4] = family.resident

@@ -21,6 +21,8 @@ Read = Callable[[Mapping[int, Texture], Array, Sequence[Array]], NDArray[np.uint
 _COUNTED = {"3d": 3, "a2d": 3, "cube": 3}
 #: geometry -> offsets that count, where it is not all that are given
 _OFFSETS = {"3d": 3}
+#: geometry -> derivatives that count along x, and along y
+_SLOPES = {"3d": 3, "cube": 3, "acube": 3}
 _QUERIES = ("width", "height", "depth")
 
 
@@ -40,15 +42,23 @@ def fetch(operands: LaneOperands) -> RunAtOnce:
 
 
 def _operands_of(statement: Statement) -> tuple[Bound, ...]:
-    """The words that a statement reads besides the handle: coordinates, the level, and offsets.
-    Where derivatives lead is not asked, and textures of CUDA compare with nothing."""
+    """The words that a statement reads besides the handle: coordinates, the level, derivatives, and
+    offsets. Textures of CUDA compare with nothing."""
     place = statement.operands["t"]
     assert isinstance(place, Address)
     geometry = ordinary(statement).modifiers.get("geometry", "")
     coordinates = items_of(place.coordinates[-1])[: _COUNTED.get(geometry)] if geometry else ()
     offsets = items_of(statement.operands.get("e"))[: _OFFSETS.get(geometry)]
-    found = (*coordinates, statement.operands.get("level"), *offsets)
+    found = (*coordinates, statement.operands.get("level"), *_slopes_of(statement), *offsets)
     return tuple(item for item in found if item is not None)
+
+
+def _slopes_of(statement: Statement) -> tuple[Bound, ...]:
+    """The derivatives that count: along x, then along y."""
+    geometry = ordinary(statement).modifiers.get("geometry", "")
+    given = [items_of(statement.operands.get(name)) for name in ("dx", "dy")]
+    counted = [item for items in given for item in items[: _SLOPES.get(geometry)]]
+    return tuple(item for item in counted if item is not None)
 
 
 def _results_of(statement: Statement) -> Iterator[tuple[Bound | None, str]]:
@@ -99,20 +109,18 @@ def _fetch_of(statement: Statement) -> Callable[[Texture, list[Array]], Array]:
     ins = ordinary(statement)
     kind, given = ins.types
     asked = Fetch(
-        ins.modifiers["geometry"],
-        given == "s32",
-        kind,
-        ins.modifiers.get("component", ""),
-        "dx" in statement.operands,
+        ins.modifiers["geometry"], given == "s32", kind, ins.modifiers.get("component", "")
     )
     place = statement.operands["t"]
     assert isinstance(place, Address) and isinstance(place.coordinates[-1], Vector)
     count = len(place.coordinates[-1].items[: _COUNTED.get(asked.geometry)])
     leveled, resident = "level" in statement.operands, "p" in statement.operands
+    slopes = len(_slopes_of(statement))
 
     def fetch(texture: Texture, words: list[Array]) -> Array:
-        level = words[count] if leveled else None
-        out = texture.fetch(asked, words[:count], level, words[count + leveled :])
+        coordinates, rest = words[:count], words[count:]
+        level = rest.pop(0) if leveled else None
+        out = texture.fetch(asked, coordinates, level, rest[slopes:], rest[:slopes])
         if kind == "f16x2":
             out = out[:, ::2] | out[:, 1::2] << np.uint32(16)
         return np.insert(out, out.shape[1], 1, axis=1) if resident else out
