@@ -24,7 +24,6 @@ def pytest_collection(session):
     try:
         return (yield)
     finally:
-        gc.freeze()
         gc.enable()
 
 
