@@ -24,8 +24,17 @@ def pytest_collection(session):
     try:
         return (yield)
     finally:
-        gc.freeze()
         gc.enable()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pycollect_makeitem(collector, name, obj):
+    """Makes no cases of slow tests for the fast suite, unless a test is named."""
+    config, marks = collector.config, getattr(obj, "pytestmark", ())
+    if config.option.markexpr != "not slow" or any("::" in word for word in config.args):
+        return None
+    slow = isinstance(marks, list) and any(mark.name == "slow" for mark in marks)
+    return [] if slow or collector.get_closest_marker("slow") else None
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -6,6 +6,9 @@ Triton 3.9.0's compiled code.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 import numpy as np
 
 from dtypes import FORMATS, Array, convert
@@ -30,14 +33,17 @@ def compute_dot(
     """Codes of A·B + C, as `plan` says."""
     if plan.instruction is None:
         return _fma_chain(call, a, b, c, engine)
+    multiply = partial(
+        gemm, instruction=plan.instruction, target=target, codes=True, engine=engine, progress=False
+    )
     if plan.widen:
         a, b = (convert(FORMATS[t], FORMATS[plan.widen], x) for t, x in ((call.a, a), (call.b, b)))
     if plan.interleave:
         order = _interleaved(a.shape[-1], plan.interleave, 2 * plan.instruction.k)
         a, b = a[..., :, order], b[..., order, :]
     if call.a == "f32" and call.precision == "tf32x3":
-        return _three_tf32(plan.instruction, a, b, c, target, engine)
-    return _gemm(plan.instruction, a, b, c, target, engine, plan.partial_k)
+        return _three_tf32(multiply, a, b, c)
+    return multiply(a, b, c, k_promote=plan.partial_k or None)
 
 
 def _interleaved(k: int, run: int, block: int) -> Array:
@@ -51,28 +57,6 @@ def _interleaved(k: int, run: int, block: int) -> Array:
     return np.lexsort((second, positions // block))
 
 
-def _gemm(
-    ins: MatrixInstruction,
-    a: Array,
-    b: Array,
-    c: Array | None,
-    target: Target,
-    engine: Engine,
-    partial_k: int = 0,
-) -> Array:
-    return gemm(
-        a,
-        b,
-        c,
-        instruction=ins,
-        target=target,
-        codes=True,
-        engine=engine,
-        k_promote=partial_k or None,
-        progress=False,
-    )
-
-
 def _fma_chain(call: DotCall, a: Array, b: Array, c: Array, engine: Engine) -> Array:
     """x = fma(a[k], b[k], x) for ascending k, from C on, in the type of the accumulator."""
     steps = (FmaChain(call.d),) if call.a == call.d else (Widen(call.d), FmaChain(call.d))
@@ -81,19 +65,17 @@ def _fma_chain(call: DotCall, a: Array, b: Array, c: Array, engine: Engine) -> A
     return matmul(arithmetic, a, np.swapaxes(b, -1, -2), c, engine=engine)
 
 
-def _three_tf32(
-    ins: MatrixInstruction, a: Array, b: Array, c: Array, target: Target, engine: Engine
-) -> Array:
+def _three_tf32(multiply: Callable[..., Array], a: Array, b: Array, c: Array) -> Array:
     """3xTF32: each operand is a tf32 and what is left of it; the product of the rests is left out.
 
     The two small products come first, a NaN of theirs becomes 0, and C is added at the end.
     """
     a_big, a_rest = _split(a)
     b_big, b_rest = _split(b)
-    small = _gemm(ins, a_rest, b_big, None, target, engine)
-    small = _gemm(ins, a_big, b_rest, small, target, engine)
+    small = multiply(a_rest, b_big, None)
+    small = multiply(a_big, b_rest, small)
     small = np.where(np.isnan(small.view(np.float32)), np.uint32(0), small)
-    return add(_F32, _gemm(ins, a_big, b_big, small, target, engine), c)
+    return add(_F32, multiply(a_big, b_big, small), c)
 
 
 def _split(words: Array) -> tuple[Array, Array]:

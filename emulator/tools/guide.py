@@ -6,6 +6,7 @@ from importlib.resources import files
 from typing import TYPE_CHECKING
 
 from emulator.errors import OperandError, hint, listing, quoted
+from emulator.tools.arguments import add_arguments
 from emulator.tools.report import Answer, render
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ def title(text: str) -> str:
 
 
 def guide_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("name", nargs="?", metavar="PAGE", help="kernels, explain, testing, ...")
+    add_arguments(parser, {"name PAGE": "kernels, explain, testing, ..."}, guide_command)
 
 
 def guide_command(name: str | None = None) -> Answer:

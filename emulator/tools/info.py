@@ -13,6 +13,7 @@ from emulator.errors import runs
 from emulator.isa.instruction import Instruction
 from emulator.isa.matrix import MatrixInstruction
 from emulator.targets import find_target
+from emulator.tools.arguments import add_arguments
 from emulator.tools.facts import OperandFacts, choices, element_types, operands, sizes, summary
 from emulator.tools.operands import Multiplication
 from emulator.tools.report import WIDTH, Answer, render
@@ -36,8 +37,8 @@ class Computed(NamedTuple):
 
 
 def info_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("opcode")
-    parser.add_argument("--target", help="show what it does on this target only")
+    helps = {"opcode": "", "--target": "show what it does on this target only"}
+    add_arguments(parser, helps, info_command)
 
 
 def info_command(opcode: str, target: str | None = None) -> Answer:

@@ -25,6 +25,7 @@ from emulator.machine.options import Contract, Order, Special
 from emulator.machine.report import KernelError
 from emulator.machine.report import Report as MachineReport
 from emulator.memory.tensor_map import TensorMap
+from emulator.tools.arguments import add_arguments
 from emulator.tools.expectation import differences, expectation
 from emulator.tools.files import check_outputs, read_array, read_text, replacing_all
 from emulator.tools.orders import OrderReport, check_order
@@ -51,122 +52,56 @@ _INTEGER = re.compile(r"[-+]?(0[xX][0-9a-fA-F]+|\d+)")
 _TYPE = re.compile(r"[<=|]?[A-Za-z]\w*" if sys.byteorder == "little" else r"[>=|]?[A-Za-z]\w*")
 
 
+#: help of what is launched: the kernel, its sizes and its arguments
+LAUNCH = {
+    "file": "PTX, or CUDA C++ (.cu), which nvcc or NVRTC compiles; - reads PTX from standard input",
+    "kernel": "its name, or a part of it; may be left out where there is one",
+    "--grid X,Y,Z": "thread blocks (default 1)",
+    "--block X,Y,Z": "threads of a block (default 1)",
+    "--arg VALUE": "one for each parameter: a number; IN.npy; IN.npy:OUT.npy; "
+    "zeros:f4:1024x1024, zeros:f4:1024x1024:OUT.npy; ones, arange and random in place of zeros; "
+    "tensormap:A.npy:box=64x64:swizzle=128B or tensormap:zeros:float16:128x64:box=64x64, shape and "
+    "box with the rows first",
+    "--dynamic-shared BYTES": "dynamic shared memory",
+    "--target": "sm_90a, H100, ... (default: the file's own .target; .cu: sm_90a)",
+    "-D NAME[=TEXT]": "macro of CUDA C++",
+    "-I FOLDER": "folder of headers of CUDA C++",
+    "-std --std c++17": "version of CUDA C++",
+    "--compiler-option WORD": "one more word for nvcc or NVRTC, as --compiler-option=-G",
+    "--seed": "of random arrays, and of --async-order random",
+}
+#: help of what every command takes that launches a kernel here
+KERNEL = LAUNCH | {
+    "--cluster X,Y,Z": "thread blocks of a cluster",
+    "--contract": "what the assembler made of the arithmetic: by default it fuses multiplications "
+    "and additions; none: with -fmad=false; O0: with -O0",
+    "--async-order": "when asynchronous copies take effect",
+    "--schedule-seed SEED": "run blocks, warps and atomics in another legal order",
+    "--step-limit N": "statements that may be executed",
+    "--source FOLDER": "where the source files are that the PTX names",
+}
+_BOTH = KERNEL | {
+    "--stop-at": "end at the first NaN or infinity that finite operands give",
+    "--expect REF.npy": "what an argument shall hold afterwards, bit for bit: REF.npy, N:REF.npy "
+    "for argument N (from 0), or REF.npy:ulps=K; exit code 1 where it does not",
+    "--counters": "show what was counted, by source line",
+    "--html OUT.html": "write a page with the source beside what was found and counted",
+    "--trace OUT.html": "write a page with every statement of every warp over time, and what "
+    "registers and tiles held; for small launches",
+}
+
+
 def launch_arguments(parser: ArgumentParser) -> None:
-    _arguments(parser)
-    parser.add_argument(
-        "--problems", action="store_true", help="list what cannot run, and launch nothing"
-    )
-    parser.add_argument(
-        "--faults",
-        action="store_true",
-        help="where a matrix product differs from --expect, name the mistake (find_faults)",
-    )
+    helps = _BOTH | {
+        "--problems": "list what cannot run, and launch nothing",
+        "--faults": "where a matrix product differs from --expect, name the mistake (find_faults)",
+    }
+    add_arguments(parser, helps, LaunchWords, launch_command)
 
 
 def check_arguments(parser: ArgumentParser) -> None:
-    _arguments(parser)
-    parser.add_argument(
-        "--schedule-seeds",
-        type=int,
-        metavar="N",
-        help="run N other orders, too, and list which results depend on the order",
-    )
-
-
-def launch_words(parser: ArgumentParser) -> None:
-    """Arguments that say what is launched: the kernel, its sizes and its arguments."""
-    add = parser.add_argument
-    add(
-        "file",
-        help="PTX, or CUDA C++ (.cu), which nvcc or NVRTC compiles; - reads PTX from "
-        "standard input",
-    )
-    add("kernel", nargs="?", help="its name, or a part of it; may be left out where there is one")
-    add("--grid", metavar="X,Y,Z", help="thread blocks (default 1)")
-    add("--block", metavar="X,Y,Z", help="threads of a block (default 1)")
-    add(
-        "--arg",
-        action="append",
-        metavar="VALUE",
-        help="one for each parameter: "
-        "a number; IN.npy; IN.npy:OUT.npy; zeros:f4:1024x1024, zeros:f4:1024x1024:OUT.npy; ones, "
-        "arange and random in place of zeros; tensormap:A.npy:box=64x64:swizzle=128B or "
-        "tensormap:zeros:float16:128x64:box=64x64, shape and box with the rows first",
-    )
-    add("--dynamic-shared", type=int, metavar="BYTES", help="dynamic shared memory")
-    add("--target", help="sm_90a, H100, ... (default: the file's own .target; .cu: sm_90a)")
-    add("-D", action="append", dest="define", metavar="NAME[=TEXT]", help="macro of CUDA C++")
-    add(
-        "-I",
-        action="append",
-        dest="include",
-        metavar="FOLDER",
-        help="folder of headers of CUDA C++",
-    )
-    add("-std", "--std", metavar="c++17", help="version of CUDA C++")
-    add(
-        "--compiler-option",
-        action="append",
-        metavar="WORD",
-        help="one more word for nvcc or NVRTC, as --compiler-option=-G",
-    )
-    add("--seed", type=int, help="of random arrays, and of --async-order random")
-
-
-def kernel_arguments(parser: ArgumentParser) -> None:
-    """Arguments of every command that launches a kernel here."""
-    launch_words(parser)
-    add = parser.add_argument
-    add("--cluster", metavar="X,Y,Z", help="thread blocks of a cluster")
-    add(
-        "--contract",
-        choices=Contract.__args__,  # type: ignore[attr-defined]
-        help="what the assembler made of the arithmetic: by default it fuses multiplications and "
-        "additions; none: with -fmad=false; O0: with -O0",
-    )
-    add(
-        "--async-order",
-        choices=Order.__args__,  # type: ignore[attr-defined]
-        help="when asynchronous copies take effect",
-    )
-    add(
-        "--schedule-seed",
-        type=int,
-        metavar="SEED",
-        help="run blocks, warps and atomics in another legal order",
-    )
-    add("--step-limit", type=int, metavar="N", help="statements that may be executed")
-    add("--source", metavar="FOLDER", help="where the source files are that the PTX names")
-
-
-def _arguments(parser: ArgumentParser) -> None:
-    kernel_arguments(parser)
-    add = parser.add_argument
-    add(
-        "--stop-at",
-        choices=Special.__args__,  # type: ignore[attr-defined]
-        help="end at the first NaN or infinity that finite operands give",
-    )
-    add(
-        "--expect",
-        action="append",
-        metavar="REF.npy",
-        help="what an argument shall "
-        "hold afterwards, bit for bit: REF.npy, N:REF.npy for argument N (from 0), or "
-        "REF.npy:ulps=K; exit code 1 where it does not",
-    )
-    add("--counters", action="store_true", help="show what was counted, by source line")
-    add(
-        "--html",
-        metavar="OUT.html",
-        help="write a page with the source beside what was found and counted",
-    )
-    add(
-        "--trace",
-        metavar="OUT.html",
-        help="write a page with every statement of every warp over "
-        "time, and what registers and tiles held; for small launches",
-    )
+    seeds = "run N other orders, too, and list which results depend on the order"
+    add_arguments(parser, _BOTH | {"--schedule-seeds N": seeds}, LaunchWords, check_command)
 
 
 @dataclass
@@ -194,14 +129,14 @@ class LaunchWords:
     html: str | None = None
     trace: str | None = None
     source: str | None = None
-    define: Sequence[str] = ()
-    include: Sequence[str] = ()
+    D: Sequence[str] = ()
+    I: Sequence[str] = ()  # noqa: E741 - as compilers call it
     std: str | None = None
     compiler_option: Sequence[str] = ()
     expect: Sequence[str] = ()
 
     def __post_init__(self) -> None:
-        options = [f"-D{x}" for x in self.define] + [f"-I{x}" for x in self.include]
+        options = [f"-D{x}" for x in self.D] + [f"-I{x}" for x in self.I]
         options += [f"-std={self.std}"] if self.std else []
         self.module = _module(self.file, self.target, [*options, *self.compiler_option])
         self.expectations = [expectation(text) for text in self.expect]

@@ -13,6 +13,7 @@ from emulator.isa.instruction import Instruction
 from emulator.isa.tcgen05 import Tcgen05
 from emulator.isa.wmma import Wmma
 from emulator.targets import Target, find_target
+from emulator.tools.arguments import add_arguments
 from emulator.tools.facts import element_types, sizes
 from emulator.tools.report import Answer, render
 from emulator.tools.wording import short_targets
@@ -85,32 +86,29 @@ def _check(what: str, given: str | None, known: Iterable[str]) -> None:
 
 
 def list_arguments(parser: ArgumentParser) -> None:
-    add = parser.add_argument
-    add("--target", help="only those of this target: sm_90a, H100, ...")
-    add("--type", dest="type_", help="only those with elements of this type: f16, s8, fp8, ...")
-    add("--family", help="only mma, mma.sp, wgmma, wmma, ldmatrix, tcgen05.mma, ...")
-    add(
-        "--all",
-        dest="every",
-        action="store_true",
-        help="every N of wgmma, and of tcgen05.ld and st, on a line of its own",
-    )
+    helps = {
+        "--target": "only those of this target: sm_90a, H100, ...",
+        "--type": "only those with elements of this type: f16, s8, fp8, ...",
+        "--family": "only mma, mma.sp, wgmma, wmma, ldmatrix, tcgen05.mma, ...",
+        "--all": "every N of wgmma, and of tcgen05.ld and st, on a line of its own",
+    }
+    add_arguments(parser, helps, list_command)
 
 
 def list_command(
     target: str | None = None,
     type_: str | None = None,
     family: str | None = None,
-    every: bool = False,
+    all_: bool = False,
 ) -> Answer:
-    """One line for each of `find_instructions`; the N of wgmma share a line unless `every`, and so
+    """One line for each of `find_instructions`; the N of wgmma share a line unless `all_`, and so
     do those of tcgen05.ld and st.
 
     With a target the fidelity there is shown.
     """
     found: dict[str, list[Instruction]] = {}
     for ins in find_instructions(target, type_, family, tensor_memory=True):
-        found.setdefault(str(ins) if every else _any_n(ins), []).append(ins)
+        found.setdefault(str(ins) if all_ else _any_n(ins), []).append(ins)
     chosen = None if target is None else find_target(target).name
     rows, data = [], []
     for opcode, same in found.items():

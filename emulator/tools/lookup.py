@@ -10,6 +10,7 @@ from emulator.isa.instruction import Instruction
 from emulator.isa.kinds import is_tensor
 from emulator.isa.matrix import MatrixInstruction
 from emulator.layout.fragment import Fragment, Location
+from emulator.tools.arguments import add_arguments
 from emulator.tools.report import Answer, Style, render
 from emulator.tools.words import IDESC, instruction_word
 
@@ -52,22 +53,22 @@ def _bits(where: Location) -> str:
 # --- lane, element --------------------------------------------------------------------------------
 
 
-def _fragment_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("opcode", help="such as mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32")
-    parser.add_argument("operand", help="a, b, c, d; e (metadata); scale_a, scale_b; r of stmatrix")
+#: help of what names a fragment
+_FRAGMENT = {
+    "opcode": "such as mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32",
+    "operand": "a, b, c, d; e (metadata); scale_a, scale_b; r of stmatrix",
+}
 
 
 def lane_arguments(parser: ArgumentParser) -> None:
-    _fragment_arguments(parser)
-    parser.add_argument("row", type=int)
-    parser.add_argument("col", type=int)
-    parser.add_argument(
-        "--group",
-        type=int,
-        help="where lanes hold several matrices: the computation of m8n8k4.f16, the selector of e, "
-        "the choice of scale ids, the tile of ldmatrix (`table` names them)",
-    )
-    parser.add_argument("--idesc", metavar="WORD", help=f"{IDESC}: where tensor memory holds it")
+    helps = _FRAGMENT | {
+        "row": "",
+        "col": "",
+        "--group": "where lanes hold several matrices: the computation of m8n8k4.f16, the selector "
+        "of e, the choice of scale ids, the tile of ldmatrix (`table` names them)",
+        "--idesc WORD": f"{IDESC}: where tensor memory holds it",
+    }
+    add_arguments(parser, helps, lane_command)
 
 
 def lane_command(
@@ -91,9 +92,7 @@ def lane_command(
 
 
 def element_arguments(parser: ArgumentParser) -> None:
-    _fragment_arguments(parser)
-    parser.add_argument("lane", type=int)
-    parser.add_argument("register", type=int)
+    add_arguments(parser, _FRAGMENT | {"lane": "", "register": ""}, element_command)
 
 
 def element_command(opcode: str, operand: str, lane: int, register: int) -> Answer:
@@ -120,17 +119,15 @@ def element_command(opcode: str, operand: str, lane: int, register: int) -> Answ
 
 
 def table_arguments(parser: ArgumentParser) -> None:
-    _fragment_arguments(parser)
-    parser.add_argument("--format", dest="style", choices=("text", "csv", "markdown"))
-    parser.add_argument(
-        "--by",
-        choices=("lane", "element"),
-        help="element: the matrix, with lane:register.[bits] in each place",
-    )
+    by = "element: the matrix, with lane:register.[bits] in each place"
+    add_arguments(parser, _FRAGMENT | {"--format": "", "--by": by}, table_command)
 
 
 def table_command(
-    opcode: str, operand: str, style: Style = "text", by: Literal["lane", "element"] = "lane"
+    opcode: str,
+    operand: str,
+    format: Literal["text", "csv", "markdown"] = "text",
+    by: Literal["lane", "element"] = "lane",
 ) -> Answer:
     """The whole fragment: elements by lane and register, or lane and register by element.
 
@@ -150,18 +147,18 @@ def table_command(
         ]
         data["location"] = list(Location._fields)
         data["matrices"] = [[[list(x) for x in row] for row in matrix] for matrix in where]
-        return Answer(_matrices(fragment, names, where, style), data)
+        return Answer(_matrices(fragment, names, where, format), data)
     held = _held(fragment)
     data["elements"] = [[[list(x[1:]) for x in word] for word in words] for words in held]
     data["groups"] = [[[x[0] for x in word] for word in words] for words in held]
-    cell = _every_element if style == "csv" else _short
+    cell = _every_element if format == "csv" else _short
     header = ["lane", *(f"{operand}{i}" for i in range(fragment.registers))]
     cells = [
         [str(lane), *(cell(word, len(names) > 1) for word in words)]
         for lane, words in enumerate(held)
     ]
-    lines = render(header, cells, style)
-    if len(names) > 1 and style != "csv":
+    lines = render(header, cells, format)
+    if len(names) > 1 and format != "csv":
         named = "; ".join(f"{group} = {name}" for group, name in enumerate(names))
         lines = [f"group:(row,col), {named}", "", *lines]
     return Answer(lines, data)

@@ -15,6 +15,7 @@ from emulator.errors import EmulatorError
 from emulator.isa.instruction import Instruction
 from emulator.matrices.mma import mma
 from emulator.tools import recordings
+from emulator.tools.arguments import add_arguments
 from emulator.tools.recordings import Array, Recording
 from emulator.tools.report import Answer
 from emulator.warp.execute import execute
@@ -55,13 +56,12 @@ class Summary:
 
 
 def selftest_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument(
-        "file",
-        nargs="*",
-        help="golden files that the script of `record` has "
-        "written; without one, the recordings of this package",
-    )
-    parser.add_argument("--engine", help="auto, reference, vector or compiled")
+    helps = {
+        "file": "golden files that the script of `record` has written; without one, the recordings "
+        "of this package",
+        "--engine": "auto, reference, vector or compiled",
+    }
+    add_arguments(parser, helps, selftest_command)
 
 
 def selftest_command(engine: str = "auto", file: Sequence[str] = ()) -> Answer:

@@ -35,6 +35,13 @@ class Answer(Report):
         return iter(self.shown)
 
 
+def together(reports: Sequence[Report]) -> Answer:
+    """Several reports as one, with an empty line between them; the highest of their codes."""
+    lines = [line for one in reports for line in ("", *one.lines())][1:]
+    data = [one.data for one in reports]
+    return Answer(lines, data[0] if len(data) == 1 else data, max(one.code for one in reports))
+
+
 # --- sections of sentences and tables -------------------------------------------------------------
 
 

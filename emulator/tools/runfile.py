@@ -18,6 +18,7 @@ from emulator.isa.kinds import is_of_warpgroup
 from emulator.machine.shared.registers import Register
 from emulator.machine.warp import Warp, Warpgroup
 from emulator.ptx.statements import instructions, target_of
+from emulator.tools.arguments import add_arguments
 from emulator.tools.files import check_outputs, read_npz, read_text, write_npz
 from emulator.tools.report import WIDTH, Answer, in_width, render
 
@@ -28,17 +29,15 @@ SHARED = "shared"
 
 
 def run_arguments(parser: ArgumentParser) -> None:
-    add = parser.add_argument
-    add("file", help="PTX statements; - reads from standard input")
-    add("--target", help="sm_80, H100, ... (default: the .target of the file)")
-    add(
-        "--registers",
-        metavar="IN.npz",
-        help="register words to start with, by name without %%: "
-        "uint32 or uint64 (lanes,); `shared`: uint8 bytes",
-    )
-    add("-o", "--output", metavar="OUT.npz", help="where to write all registers")
-    add("--show", metavar="NAMES", help="registers to show: r0,f1 (default: written)")
+    helps = {
+        "file": "PTX statements; - reads from standard input",
+        "--target": "sm_80, H100, ... (default: the .target of the file)",
+        "--registers IN.npz": "register words to start with, by name without %%: uint32 or uint64 "
+        "(lanes,); `shared`: uint8 bytes",
+        "-o --output OUT.npz": "where to write all registers",
+        "--show NAMES": "registers to show: r0,f1 (default: written)",
+    }
+    add_arguments(parser, helps, run_command)
 
 
 def run_command(

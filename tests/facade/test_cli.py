@@ -417,4 +417,6 @@ main(["lane", {F16!r}, "a", "0", "0"])
 print(*sorted(m for m in sys.modules if m.startswith("emulator.tools.")))
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines()[1:] == ["emulator.tools.lookup emulator.tools.report"]
+    assert done.stdout.splitlines()[1:] == [
+        "emulator.tools.arguments emulator.tools.lookup emulator.tools.report emulator.tools.words"
+    ]

@@ -25,6 +25,7 @@ def test_asynchronous_operations_at_any_time(path, order, seed):
     assert not any(differing_bytes(path, async_order=order, seed=seed))
 
 
+@pytest.mark.slow
 def test_contraction_shows():
     (path,) = [path for path in ALL if path.stem == "flash_attention_2"]
     assert any(differing_bytes(path, contract="none"))

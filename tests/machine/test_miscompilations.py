@@ -185,6 +185,7 @@ def test_lanes_that_come_back_from_different_depths(statement, depths, count):
     assert all(ROWS[RECURSIVE].effect in x.reason for x in report.warnings)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(bool(MISSING), reason=f"without {MISSING}")
 def test_no_wait_is_left_behind_a_recursion(tmp_path):
     """`test_convergence` has what an H200 showed behind this recursion: lanes come in parts."""

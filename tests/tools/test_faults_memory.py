@@ -508,6 +508,7 @@ def test_tensor_copies(large, planted):
     assert detail in fault.detail and len(report.faults) == 1
 
 
+@pytest.mark.slow
 def test_a_box_with_its_sizes_exchanged(large):
     """Core matrices without a swizzle: boxes of 8 columns and 64 rows."""
     of_a = maps(large, swizzle="none", box=(8, 64))[0]

@@ -187,6 +187,7 @@ def test_right_tiles_in_the_place_of_others_are_laid_on_the_stores():
     assert found.detail == "C: the tile from row 0, column 0 on is stored from row 64, column 0 on"
 
 
+@pytest.mark.slow
 def test_copies_of_a_statement_each():
     """Two statements fill two halves of A's tile; only the second one is wrong."""
     halves = "".join(
@@ -204,6 +205,7 @@ def test_copies_of_a_statement_each():
     assert found.detail == ("tensor copy 0 at (0, 40): coordinate 1 -8: (0, 32) instead of (0, 40)")
 
 
+@pytest.mark.slow
 def test_of_copies_in_another_mode_only_the_bytes_are_looked_at():
     """The same tiles of A by im2col: 64 pixels of 64 channels; and a tile of channels too far."""
     copy = re.search(r"\n    cp\.async\S+\s+\[tile_a\].*?;", PTX, re.DOTALL)[0]

@@ -208,6 +208,7 @@ def test_tensors_of_torch():
     assert "rows 0 and 1 of A exchanged" in details
 
 
+@pytest.mark.slow
 def test_columns_and_rows_of_wgmma():
     rng = np.random.default_rng(4)
     ins = Instruction.parse(str(WGMMA).replace("n16k", "n128k"))

@@ -80,7 +80,7 @@ def test_as_json(capsys):
         ([F16], "give a 64-bit word, an instruction descriptor"),
         ([F16, "--build", "swizzle=128B"], "give --idesc, too"),
         ([F16, "--build", "am=3"], "no field 'am'; it has a, b, d, m"),
-        ([F16, "--build", "m=x"], "m is a number"),
+        ([F16, "--build", "m=x"], "m is a whole number"),
         ([F16, "--build", "m"], "key=value"),
         ([F16, "--idesc", "0x8400490", "--build", "swizzle=128B,m=3"], "m: a tile of tcgen05"),
         ([F16, "0x8400490", "--diff"], "tcgen05 has --build"),

@@ -17,7 +17,7 @@ def one_target_of_each_generation(ins):
     return list({TARGETS[name].generation: name for name in ins.targets}.values())
 
 
-@pytest.mark.sampled(30, covered_by="test_engines_agree_on_every_generation")
+@pytest.mark.sampled(60, covered_by="test_engines_agree_on_every_generation")
 @pytest.mark.parametrize("ins", ALL, ids=str)
 def test_engines_agree_on_the_newest_generation(ins):
     check(ins, one_target_of_each_generation(ins)[-1:])

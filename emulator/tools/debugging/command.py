@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from emulator.errors import OperandError
 from emulator.machine.debugger.debugger import Debugger
+from emulator.tools.arguments import add_arguments
 from emulator.tools.debugging.terminal import Terminal
 from emulator.tools.files import read_text
-from emulator.tools.launching import LaunchWords, kernel_arguments
+from emulator.tools.launching import KERNEL, LaunchWords
 from emulator.tools.report import Answer
 
 if TYPE_CHECKING:
@@ -19,19 +20,12 @@ if TYPE_CHECKING:
 
 
 def debug_arguments(parser: ArgumentParser) -> None:
-    kernel_arguments(parser)
-    parser.add_argument(
-        "-x", "--commands", metavar="FILE", help="debugger commands to run first, one on each line"
-    )
-    parser.add_argument(
-        "-e",
-        "-ex",
-        "--execute",
-        action="append",
-        metavar="COMMAND",
-        help="a debugger command to run first; may be given several times",
-    )
-    parser.add_argument("--batch", action="store_true", help="quit behind these commands")
+    helps = KERNEL | {
+        "-x --commands FILE": "debugger commands to run first, one on each line",
+        "-e -ex --execute COMMAND": "a debugger command to run first; may be given several times",
+        "--batch": "quit behind these commands",
+    }
+    add_arguments(parser, helps, LaunchWords, debug_command)
 
 
 def debug_command(

@@ -11,10 +11,11 @@ from emulator.errors import OperandError, hint, listing, quoted, shown
 from emulator.isa.kinds import is_tensor
 from emulator.layout.descriptor import Descriptor
 from emulator.layout.tile import PATTERN_LINE, WINDOW
+from emulator.tools.arguments import add_arguments
 from emulator.tools.descriptors.description import as_hex, describe_descriptor, span, unused_bits
 from emulator.tools.descriptors.difference import diff_descriptors
 from emulator.tools.descriptors.tiles import ReadTile, StoredTile, needed_descriptor, read_tile
-from emulator.tools.report import Answer, render
+from emulator.tools.report import Answer, render, together
 from emulator.tools.words import swizzle_width, whole_number
 
 if TYPE_CHECKING:
@@ -24,39 +25,24 @@ _EXAMPLE = "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16"
 
 
 def descriptor_arguments(parser: ArgumentParser) -> None:
-    add = parser.add_argument
-    add(
-        "given",
-        nargs="*",
-        metavar="WORD|OPCODE",
-        help="64-bit words (0x, 0b or decimal), and a wgmma or tcgen05.mma to check them for; of "
-        "tcgen05.mma words below 2**32 are instruction descriptors",
-    )
-    add(
-        "--idesc",
-        metavar="WORD",
-        help="instruction descriptor of a tcgen05.mma: its operands are checked with it",
-    )
-    add("--target", help="of a tcgen05.mma: sm_107a reads a bit more of addresses")
-    add("--operand", help="a or b (default b)")
-    add("--major", help="k (default), or mn where imm-trans is 1")
-    add("--shared-size", metavar="BYTES", help="of the shared memory (default 2**18)")
-    add(
-        "--need",
-        metavar="TILE",
-        help="name the difference to the word that a tile needs, such as "
+    helps = {
+        "given WORD|OPCODE": "64-bit words (0x, 0b or decimal), and a wgmma or tcgen05.mma to "
+        "check them for; of tcgen05.mma words below 2**32 are instruction descriptors",
+        "--idesc WORD": "instruction descriptor of a tcgen05.mma: its operands are checked with it",
+        "--target": "of a tcgen05.mma: sm_107a reads a bit more of addresses",
+        "--operand": "a or b (default b)",
+        "--major": "k (default), or mn where imm-trans is 1",
+        "--shared-size BYTES": "of the shared memory (default 2**18)",
+        "--need TILE": "name the difference to the word that a tile needs, such as "
         "swizzle=128B,start=0x400: swizzle= none, 32B, 64B, 128B; start= byte address; tile= "
         "ROWSxCOLUMNS as stored (rows are m or n, columns k, whatever the major); row=, column= "
         "where the instruction starts in it; order= rows or columns, which block of 8 lines "
         "follows in memory; leading= bytes between lines, or 64e in elements; major=",
-    )
-    add("--diff", action="store_true", help="--need, everything taken from the word")
-    add(
-        "--build",
-        metavar="TILE",
-        help="build the word that such a tile needs; of a tcgen05.mma "
-        "also an instruction descriptor: a=bf16,b=bf16,m=128,n=256,transpose_b=1",
-    )
+        "--diff": "--need, everything taken from the word",
+        "--build TILE": "build the word that such a tile needs; of a tcgen05.mma also an "
+        "instruction descriptor: a=bf16,b=bf16,m=128,n=256,transpose_b=1",
+    }
+    add_arguments(parser, helps, descriptor_command)
 
 
 def descriptor_command(
@@ -106,14 +92,14 @@ def descriptor_command(
     if not opcodes and asked:
         raise OperandError(f"{asked[0]} takes an opcode, too, such as {_EXAMPLE}")
     if not opcodes:
-        return _several(
+        return together(
             [_word_answer(*x, None, None, memory) for x in zip(texts, words, strict=True)]
         )
     spec = _spec(build or need or "", major)
     tile = read_tile(opcodes[0], operand, spec["major"])
     if build is not None:
         return _build_answer(tile, _stored(spec, tile), memory)
-    return _several(
+    return together(
         [
             _word_answer(text, word, tile, _stored(spec, tile, word) if asked else None, memory)
             for text, word in zip(texts, words, strict=True)
@@ -152,13 +138,6 @@ def _pairs(text: str) -> dict[str, str]:
     if wrong := [key for key, equals, _ in parts if not equals]:
         raise OperandError(f"--build takes key=value, …; got {quoted(wrong[0], 80)}")
     return {key.strip(): value.strip() for key, _, value in parts}
-
-
-def _several(answers: list[Answer]) -> Answer:
-    if len(answers) == 1:
-        return answers[0]
-    lines = [line for one in answers for line in ("", *one.shown)][1:]
-    return Answer(lines, [one.data for one in answers], max(one.code for one in answers))
 
 
 def _word_answer(

@@ -16,7 +16,7 @@ from emulator.layout.shared_descriptor import SharedMemoryDescriptor, SwizzleMod
 from emulator.layout.tensor_memory import shown_places
 from emulator.layout.tile import WINDOW, TileShape
 from emulator.tools.descriptors.description import DescribedWord, FieldValue
-from emulator.tools.report import Answer
+from emulator.tools.report import Answer, together
 from emulator.tools.words import swizzle_width, whole_number
 
 
@@ -44,7 +44,8 @@ class TensorDescription(DescribedWord):
 
     @property
     def data(self) -> dict[str, object]:
-        return super().data | {"meaning": list(self.meaning)}
+        fields = [{k: v for k, v in x._asdict().items() if k != "value"} for x in self.fields]
+        return super().data | {"fields": fields, "meaning": list(self.meaning)}
 
 
 def _field(name: str, low: int, width: int, word: int, meaning: str) -> FieldValue:
@@ -217,9 +218,7 @@ def tensor_answer(
         else describe_shared(word, ins, operand, memory, target)
         for word in words
     ]
-    lines = [line for one in found for line in ("", *one.lines())][1:]
-    data = [one.data for one in found]
-    return Answer(lines, data[0] if len(data) == 1 else data, max(one.code for one in found))
+    return together(found)
 
 
 def _built(
@@ -231,8 +230,7 @@ def _built(
     target: str | None,
 ) -> Answer:
     if not any(key in _OF_TILES for key in build):
-        made = describe_instruction(_from_fields(opcode, build), opcode)
-        return Answer(list(made.lines()), made.data, made.code)
+        return together([describe_instruction(_from_fields(opcode, build), opcode)])
     if ins is None:
         raise OperandError("the tile of an operand follows from the instruction: give --idesc, too")
     if wrong := [key for key in build if key not in _OF_TILES]:
@@ -245,8 +243,8 @@ def _built(
         start_address=whole_number("start", build.get("start", "0")),
         order=build.get("order", "rows"),
     )
-    made = describe_shared(int(placed.descriptor.encode()), ins, operand, memory, target)
-    return Answer(list(made.lines()), made.data, made.code)
+    word = int(placed.descriptor.encode())
+    return together([describe_shared(word, ins, operand, memory, target)])
 
 
 def _from_fields(opcode: str, build: Mapping[str, str]) -> InstructionDescriptor:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from emulator.errors import OperandError, shown
 from emulator.isa.kinds import is_tensor_product
 from emulator.report import Report
+from emulator.tools.arguments import add_arguments
 from emulator.tools.explanations.comparison import compare
 from emulator.tools.explanations.explanation import explain, explain_registers
 from emulator.tools.explanations.inputs import operands, registers_from_file
@@ -19,24 +20,18 @@ if TYPE_CHECKING:
     from argparse import ArgumentParser
 
 
-def _common_arguments(parser: ArgumentParser) -> None:
-    """The operands, and where the answer goes."""
-    add = parser.add_argument
-    add(
-        "--input",
-        metavar="FILE.npz",
-        help="matrices A, B, and C, scale_a, scale_b, nibbles: "
-        "values, or as unsigned integers element codes",
-    )
-    add("--a", metavar="NUMBERS", help='row of A: "1.5,0x3c00,nan", the rest 0')
-    add("--b", metavar="NUMBERS", help="column of B")
-    add("--c", metavar="NUMBER", help="element of C (default 0)")
-    add("--seed", type=int, help="of generated operands, the default (0)")
-    add(
-        "--inputs", metavar="KIND", help="of generated operands: wide (default), normal, edges, any"
-    )
-    add("--html", action="store_true", help="a page instead of text")
-    add("-o", "--output", metavar="FILE", help="write there; .html: a page")
+#: help of what says the operands, and where the answer goes
+_OPERANDS = {
+    "--input FILE.npz": "matrices A, B, and C, scale_a, scale_b, nibbles: values, or as unsigned "
+    "integers element codes",
+    "--a NUMBERS": 'row of A: "1.5,0x3c00,nan", the rest 0',
+    "--b NUMBERS": "column of B",
+    "--c NUMBER": "element of C (default 0)",
+    "--seed": "of generated operands, the default (0)",
+    "--inputs KIND": "of generated operands: wide (default), normal, edges, any",
+    "--html": "a page instead of text",
+    "-o --output FILE": "write there; .html: a page",
+}
 
 
 def _written(report: Report, html: bool, output: str | None, code: int = 0) -> Answer:
@@ -50,21 +45,19 @@ def _written(report: Report, html: bool, output: str | None, code: int = 0) -> A
 
 
 def explain_arguments(parser: ArgumentParser) -> None:
-    add = parser.add_argument
-    add("opcode")
-    add("--target", required=True, help="sm_90a, H100, ...")
-    add("--idesc", metavar="WORD", help=IDESC)
-    add("--row", type=int, help="of D (default 0)")
-    add("--col", type=int, help="of D (default 0)")
-    _common_arguments(parser)
-    add(
-        "--registers",
-        metavar="FILE.npz",
-        help="lane registers by the names that `execute` gives "
-        "its operands and options: a, b, c, e, selector, descriptor_b, shared, ...",
-    )
-    add("--computation", type=int, help="of m8n8k4.f16, 0 to 3")
-    add("--batch", metavar="INDEX", help="which of a batch: 0 or 0,2")
+    helps = {
+        "opcode": "",
+        "--target": "sm_90a, H100, ...",
+        "--idesc WORD": IDESC,
+        "--row": "of D (default 0)",
+        "--col": "of D (default 0)",
+        **_OPERANDS,
+        "--registers FILE.npz": "lane registers by the names that `execute` gives its operands and "
+        "options: a, b, c, e, selector, descriptor_b, shared, ...",
+        "--computation": "of m8n8k4.f16, 0 to 3",
+        "--batch INDEX": "which of a batch: 0 or 0,2",
+    }
+    add_arguments(parser, helps, operands, explain_command)
 
 
 def explain_command(
@@ -104,13 +97,15 @@ def explain_command(
 
 
 def compare_arguments(parser: ArgumentParser) -> None:
-    add = parser.add_argument
-    add("opcodes", metavar="opcode", nargs="+")
-    add("--idesc", metavar="WORD", help=IDESC)
-    add("--targets", metavar="NAMES", help="sm_80,sm_90a,B200 (default: all)")
-    _common_arguments(parser)
-    add("--limit", type=int, help="elements shown (default 12)")
-    add("--same", action="store_true", help="exit with 1 where any bit differs")
+    helps = {
+        "opcodes opcode": "",
+        "--idesc WORD": IDESC,
+        "--targets NAMES": "sm_80,sm_90a,B200 (default: all)",
+        **_OPERANDS,
+        "--limit": "elements shown (default 12)",
+        "--same": "exit with 1 where any bit differs",
+    }
+    add_arguments(parser, helps, operands, compare_command)
 
 
 def compare_command(

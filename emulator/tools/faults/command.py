@@ -9,6 +9,7 @@ from emulator.errors import OperandError, hint, listing, quoted
 from emulator.isa.instruction import Instruction
 from emulator.isa.kinds import is_tensor_product
 from emulator.matrices.operands import as_matrix_instruction
+from emulator.tools.arguments import add_arguments
 from emulator.tools.faults.finder import find_faults
 from emulator.tools.faults.inputs import PASSED
 from emulator.tools.faults.report import FaultReport
@@ -28,23 +29,20 @@ NAMES = {
 
 
 def fault_arguments(parser: ArgumentParser) -> None:
-    add = parser.add_argument
-    add("opcode")
-    add("--target", required=True, help="sm_80, H100, ...")
-    add(
-        "--input",
-        required=True,
-        metavar="IN.npz",
-        help="A, B, C: the matrices that are meant (C may be left out: zeros; bf16, fp8, fp4 as "
-        "codes); D: what came out, a matrix or registers (lanes, registers); and what the kernel "
-        "passed, as far as it is known: a, b, c (registers), e, selector, scale_a, scale_b, "
-        "byte_id_a, ..., shared, descriptor_a, descriptor_b, addresses_a, addresses_b (of "
-        "ldmatrix), trans_a, scale_d, ...; or, instead of "
-        "D, `expected`: the D that a, b, c should give",
-    )
-    add("--idesc", metavar="WORD", help=f"{IDESC}; A, B, C, D and scales are matrices then")
-    add("--pairs", action="store_true", help="try two mistakes at once, too")
-    add("--limit", type=int, help="most faults to list (default 5)")
+    helps = {
+        "opcode": "",
+        "--target": "sm_80, H100, ...",
+        "--input IN.npz": "A, B, C: the matrices that are meant (C may be left out: zeros; bf16, "
+        "fp8, fp4 as codes); D: what came out, a matrix or registers (lanes, registers); and what "
+        "the kernel passed, as far as it is known: a, b, c (registers), e, selector, scale_a, "
+        "scale_b, byte_id_a, ..., shared, descriptor_a, descriptor_b, addresses_a, addresses_b (of "
+        "ldmatrix), trans_a, scale_d, ...; or, instead of D, `expected`: the D that a, b, c should "
+        "give",
+        "--idesc WORD": f"{IDESC}; A, B, C, D and scales are matrices then",
+        "--pairs": "try two mistakes at once, too",
+        "--limit": "most faults to list (default 5)",
+    }
+    add_arguments(parser, helps, fault_command)
 
 
 def fault_command(

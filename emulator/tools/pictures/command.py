@@ -11,6 +11,7 @@ from emulator.isa.instruction import Instruction
 from emulator.isa.kinds import is_tensor
 from emulator.isa.matrix import MatrixInstruction
 from emulator.layout.picture import document
+from emulator.tools.arguments import add_arguments
 from emulator.tools.files import write_text
 from emulator.tools.pictures.page import Page
 from emulator.tools.pictures.panels import SharedMemory, arranged, in_a_row
@@ -28,19 +29,17 @@ _LEGEND = (
 
 
 def view_arguments(parser: ArgumentParser) -> None:
-    add = parser.add_argument
-    add("opcode")
-    add("--operand", help="only this one: a, b, c, d, e, scale_a, p, ...")
-    add(
-        "--idesc",
-        metavar="WORD",
-        help="instruction descriptor of a tcgen05.mma: where its "
-        "matrices lie in tensor memory (d, a, e, scale_a, scale_b)",
-    )
-    add("--target", help="tell what it does on this target only")
-    add("--format", choices=("html", "svg"), help="default: by the file name, or html")
-    add("-o", "--output", metavar="FILE", help="default: standard output")
-    add("--warps", metavar="MxN", help="so many warps side by side along m and n, such as 2x2")
+    helps = {
+        "opcode": "",
+        "--operand": "only this one: a, b, c, d, e, scale_a, p, ...",
+        "--idesc WORD": "instruction descriptor of a tcgen05.mma: where its matrices lie in tensor "
+        "memory (d, a, e, scale_a, scale_b)",
+        "--target": "tell what it does on this target only",
+        "--format": "default: by the file name, or html",
+        "-o --output FILE": "default: standard output",
+        "--warps MxN": "so many warps side by side along m and n, such as 2x2",
+    }
+    add_arguments(parser, helps, view_command)
     tile = parser.add_argument_group("tiles of wgmma in shared memory").add_argument
     tile("--swizzle", metavar="WIDTH", help="none, 32B, 64B or 128B (default)")
     tile("--major", choices=("k", "mn"), help="default k")

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from emulator.errors import OperandError, UnsupportedError, quoted
 from emulator.reading import TEXT_LIMIT, check_regular
 from emulator.targets import find_target
+from emulator.tools.arguments import add_arguments
 from emulator.tools.report import Answer
 
 if TYPE_CHECKING:
@@ -19,11 +20,13 @@ if TYPE_CHECKING:
 
 
 def torch_arguments(parser: ArgumentParser) -> None:
-    add = parser.add_argument
-    add("script", help="a Python script that uses torch on the CPU")
-    add("words", nargs="*", metavar="ARG", help="arguments of the script; after -- if they have -")
-    add("--target", required=True, help="H100, A100, B200, sm_90a, ...")
-    add("--strict", action="store_true", help="end at a product whose order is not known")
+    helps = {
+        "script": "a Python script that uses torch on the CPU",
+        "words ARG": "arguments of the script; after -- if they have -",
+        "--target": "H100, A100, B200, sm_90a, ...",
+        "--strict": "end at a product whose order is not known",
+    }
+    add_arguments(parser, helps, torch_command)
 
 
 def torch_command(

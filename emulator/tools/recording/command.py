@@ -18,8 +18,9 @@ from emulator.machine.arguments import packed as packed_parameter
 from emulator.machine.compiling import SUFFIXES
 from emulator.machine.module import Kernel, Module
 from emulator.machine.sizes import BLOCKS, THREADS, along_axes
+from emulator.tools.arguments import add_arguments
 from emulator.tools.files import check_outputs, replacing
-from emulator.tools.launching import LaunchWords, launch_words
+from emulator.tools.launching import LAUNCH, LaunchWords
 from emulator.tools.recording.instruction import inputs_of, kernel_of
 from emulator.tools.recording.script import packed
 from emulator.tools.report import Answer
@@ -32,15 +33,12 @@ _SOMEWHERE = 1 << 20
 
 
 def record_arguments(parser: ArgumentParser) -> None:
-    launch_words(parser)
-    add = parser.add_argument
-    add("-o", "--output", metavar="OUT.py", help="the script to write")
-    add(
-        "--cases",
-        type=int,
-        help="of an instruction (its opcode in place of a file): "
-        "how many products of random operands",
-    )
+    helps = LAUNCH | {
+        "-o --output OUT.py": "the script to write",
+        "--cases": "of an instruction (its opcode in place of a file): how many products of random "
+        "operands",
+    }
+    add_arguments(parser, helps, LaunchWords, record_command)
 
 
 def record_command(file: str, output: str = "record.py", cases: int = 64, **words: Any) -> Answer:

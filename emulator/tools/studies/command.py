@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal
 
 from emulator.errors import OperandError, shown
 from emulator.report import Report
+from emulator.tools.arguments import add_arguments
 from emulator.tools.files import write_text
 from emulator.tools.report import Answer
 from emulator.tools.studies.error import DISTRIBUTIONS, MEASURES, ErrorStudy, error_study
@@ -19,39 +20,27 @@ if TYPE_CHECKING:
 
 
 def error_arguments(parser: ArgumentParser) -> None:
-    add = parser.add_argument
-    add("opcode", nargs="+", help="several are compared, each on those targets that have it")
-    add("--idesc", metavar="WORD", help=IDESC)
-    add("--targets", metavar="NAMES", help="H100,B200,L40S (default: each different arithmetic)")
-    add(
-        "--k",
-        metavar="LENGTHS",
-        help="256,4096, or 16..16384: doubled each time (default 16..16384)",
-    )
-    add(
-        "--distribution",
-        metavar="NAMES",
-        help=f"{', '.join(DISTRIBUTIONS)} (default normal; several with commas)",
-    )
-    add("--order", metavar="NAMES", help="chain, reversed, promote:128, split:4, sliced:4")
-    add("--measure", help=f"shown first: {', '.join(MEASURES)}")
-    add("--rows", type=int, help="of A (default 32)")
-    add("--columns", type=int, help="of B (default 32)")
-    add("--seed", type=int)
-    add("--csv", action="store_true", help="comma-separated values instead of text")
-    add("--table", choices=("markdown", "latex"), help="one table, for a page or a paper")
-    add(
-        "-o",
-        "--output",
-        metavar="FILE",
-        help="write there: .svg a chart, .html a page, .csv, .md and .tex a table",
-    )
+    helps = {
+        "opcode": "several are compared, each on those targets that have it",
+        "--idesc WORD": IDESC,
+        "--targets NAMES": "H100,B200,L40S (default: each different arithmetic)",
+        "--k LENGTHS": "256,4096, or 16..16384: doubled each time (default 16..16384)",
+        "--distribution NAMES": f"{', '.join(DISTRIBUTIONS)} (default normal; several with commas)",
+        "--order NAMES": "chain, reversed, promote:128, split:4, sliced:4",
+        "--measure": f"shown first: {', '.join(MEASURES)}",
+        "--rows": "of A (default 32)",
+        "--columns": "of B (default 32)",
+        "--seed": "",
+        "--csv": "comma-separated values instead of text",
+        "--table": "one table, for a page or a paper",
+        "-o --output FILE": "write there: .svg a chart, .html a page, .csv, .md and .tex a table",
+    }
+    add_arguments(parser, helps, error_command)
 
 
 def probe_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("opcode")
-    parser.add_argument("--idesc", metavar="WORD", help=IDESC)
-    parser.add_argument("--target", required=True, help="sm_90a, H100, ...")
+    helps = {"opcode": "", "--idesc WORD": IDESC, "--target": "sm_90a, H100, ..."}
+    add_arguments(parser, helps, probe_command)
 
 
 def probe_command(opcode: str, target: str, idesc: str | None = None) -> Report:
