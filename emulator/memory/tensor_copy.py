@@ -377,7 +377,7 @@ def im2col_positions(p: BoxPlan, start: Int64, shift: Int64) -> Int64:
 # --- shared memory ---
 
 
-Number = TypeVar("Number", int, Array)
+Number = TypeVar("Number", int, Int64)
 
 
 def swizzled(address: Number, swizzle: str) -> Number:
