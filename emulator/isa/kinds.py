@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import re
 from importlib import import_module
-from typing import Any, NamedTuple
+from types import ModuleType
+from typing import NamedTuple
 
 
 class Kind(NamedTuple):
@@ -22,7 +23,7 @@ class Kind(NamedTuple):
     #: its instructions are in the catalogue: those that `warp.execute` takes matrices for
     listed: bool = True
 
-    def load(self) -> Any:
+    def load(self) -> ModuleType:
         """The module of the kind."""
         return import_module(self.module)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
@@ -25,7 +24,7 @@ class Room:
     start: int = -1
     _words: dict[tuple[int, bool], tuple[Array, int]] = field(default_factory=dict, repr=False)
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         return self.__dict__ | {"_words": {}}
 
     def words(self, size: int, *, write: bool) -> tuple[Array, int]:
@@ -76,10 +75,10 @@ class Allocation:
         """Where its first byte is counted."""
         return self.room.start + self.inside
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         return self.__dict__ | {"held": None}
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
+    def __setstate__(self, state: dict[str, object]) -> None:
         self.__dict__.update(state)
         self.__post_init__()
 

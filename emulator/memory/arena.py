@@ -195,7 +195,7 @@ class Arena:
     def __iter__(self) -> Iterator[Allocation]:
         return iter(self._allocations)
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         return self.__dict__ | {"_table": None, "_rooms": None, "_journal": []}
 
     # --- allocations ---

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import IntFlag
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,6 +41,10 @@ class Undefined(IntFlag):
     TRANSACTIONS = 4
     #: ``.noComplete`` completed the phase
     COMPLETED = 8
+
+
+#: a word of a barrier, or an array of them
+Number = TypeVar("Number", int, Array)
 
 
 class Change(NamedTuple):
@@ -158,7 +162,7 @@ def parity_over(word: Any, parity: Any) -> Any:
     return word >> PARITY != (parity & 1)
 
 
-def token(word: Any, expects_bytes: bool) -> Any:
+def token(word: Number, expects_bytes: bool) -> Number:
     """Token that an arrival returns, from the word before it (measured on an H200).
 
     ``arrive.expect_tx`` gives all of it; the others define the upper half alone, and leave the
@@ -167,7 +171,7 @@ def token(word: Any, expects_bytes: bool) -> Any:
     return word if expects_bytes else word & 0xFFFF_FFFF_0000_0000
 
 
-def pending_count(token: Any) -> Any:
+def pending_count(token: Number) -> Number:
     """``mbarrier.pending_count``: the arrivals that were pending when the token was given."""
     return -(token >> PENDING) & COUNT_MASK
 
@@ -192,7 +196,7 @@ def history(entry: int) -> tuple[int, int]:
     return entry >> LEDGER_BYTES, entry & _LEDGER_MASK
 
 
-def _note(ledger: Words, barriers: Any, over: Any, added: Any) -> None:
+def _note(ledger: Words, barriers: Array, over: Array, added: Array) -> None:
     """Notes operations of lanes, in order, in the ledger of their barriers."""
     for i in np.flatnonzero((over != 0) | (added > 0)).tolist():
         at = barriers[i]

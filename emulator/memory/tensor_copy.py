@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from math import prod
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -377,7 +377,10 @@ def im2col_positions(p: BoxPlan, start: Int64, shift: Int64) -> Int64:
 # --- shared memory ---
 
 
-def swizzled(address: Any, swizzle: str) -> Any:
+Number = TypeVar("Number", int, Int64)
+
+
+def swizzled(address: Number, swizzle: str) -> Number:
     """The swizzled place of the byte at a shared address: an integer or an array.
 
     The number of a 16-byte run within the width of the swizzle is flipped by that of its 128-byte

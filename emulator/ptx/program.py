@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -285,7 +285,7 @@ class Function:
     #: bytes of local memory that a call takes
     local_bytes: int = 0
     #: directives such as reqntid, by name
-    directives: dict[str, tuple[Any, ...]] = field(default_factory=dict)
+    directives: dict[str, tuple[int | str, ...]] = field(default_factory=dict)
     #: the register of the carry flag, if any statement uses it
     carry: int | None = None
 

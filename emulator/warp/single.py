@@ -8,7 +8,7 @@ computes those where enough calls have paid for making it; else a few calls of N
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -167,7 +167,7 @@ def _selector_and_ids(
 # --- warpgroups -----------------------------------------------------------------------------------
 
 #: descriptors of A and B, bytes of shared memory and its first address, and what `options` are
-_Setting = tuple[Any, ...]
+_Setting = tuple[Hashable, ...]
 #: the registers of D from the operands and the shared memory by name, whether the accumulator is
 #: read and whether illegal metadata is refused; None where they are left to others
 _Again = Callable[[dict[str, Array], bool, bool], Array | None]

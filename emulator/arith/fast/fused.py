@@ -449,8 +449,10 @@ def _matrix(
             )
         )
     if not plan.in_order:
-        order = (np.arange(0, total, k)[:, None, None] + plan.order).reshape(-1)
-        codes = codes.take(order, -1)
+        order = plan.order
+        if total > k:
+            order = np.arange(0, total, k)[:, None, None] + order
+        codes = codes.take(order.ravel(), -1)
     codes = codes.reshape(*lead, -1, count, width // count)
     value, weight = numbers(plan, fmt, table(fmt, plan.widen, plan.digit), codes)
     if plan.group > 1:
