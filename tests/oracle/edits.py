@@ -126,7 +126,7 @@ EDITS = [
          "self._waits and pending.at_once", "machine/test_tcgen05_order.py"),
     Edit("emulator/machine/sizes.py", "if threads > _BLOCK:",
          "if threads >= _BLOCK:", "machine/test_kernel_limits.py"),
-    Edit("emulator/machine/shared/wgmma.py", "groups.fill(result, poison(ins))",
+    Edit("emulator/machine/shared/wgmma.py", "groups.fill(result, poison(terms.instruction))",
          "pass", "machine/test_wgmma_order.py"),
     Edit("emulator/machine/system/externals.py", "signed and value >> bits - 1:",
          "signed and value >> bits:", "machine/test_kernel_system.py"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from emulator.machine.reference.fragments import Fetch, Registers, Threads
 from emulator.machine.reference.operands import guard_of
 from emulator.machine.reference.thread import WARPGROUP, Frame, Together
 from emulator.machine.shared import wgmma
-from emulator.machine.shared.products import Indexes
+from emulator.machine.shared.products import Indexes, Terms
 from emulator.memory.space import Space
 from emulator.ptx.program import Function, Statement
 from emulator.warp import multiply
@@ -39,29 +39,17 @@ class _Warpgroup:
         self.numbers = [first.warpgroup_in_grid]
         self.home = _Home(threads, [thread.frames[-1] for thread in threads])
 
-    def _call(
-        self, ins: MatrixInstruction, operands: dict[str, Any], options: dict[str, Any]
-    ) -> Call:
+    def _call(self, terms: Terms) -> Call:
         block = self.threads[0].block
-        options = options | {"shared": Space("shared memory", block.shared)}
+        options = terms.options | {"shared": Space("shared memory", block.shared)}
         engine, target = block.run.arithmetic, block.run.target
-        return Call(ins, operands, options, target, engine, "hardware")
+        return Call(terms.instruction, terms.operands, options, target, engine, "hardware")
 
-    def check(
-        self, ins: MatrixInstruction, operands: dict[str, Any], options: dict[str, Any]
-    ) -> None:
-        multiply.check(self._call(ins, operands, options))
+    def check(self, terms: Terms) -> None:
+        multiply.check(self._call(terms))
 
-    def multiply(
-        self,
-        ins: MatrixInstruction,
-        home: _Home,
-        operands: dict[str, Any],
-        options: dict[str, Any],
-        *,
-        heard: bool = False,
-    ) -> Array:
-        return multiply.run(self._call(ins, operands, options))
+    def multiply(self, terms: Terms, home: _Home, *, heard: bool = False) -> Array:
+        return multiply.run(self._call(terms))
 
     def write(self, registers: Registers, words: Array) -> None:
         registers.write(self.threads, words)
@@ -107,7 +95,7 @@ def multiplication(statement: Statement, function: Function) -> Together:
             {name: x[None] if np.ndim(x) else x for name, x in given.items()}
             for given in fetch(threads)
         )
-        wgmma.multiplication(_Warpgroup(threads), ins, vectors, operands, options)
+        wgmma.multiplication(_Warpgroup(threads), Terms(ins, operands, options), *vectors)
 
     return Together(WARPGROUP, run, guard=guard_of(statement.guard), whole=str(ins))
 

@@ -31,6 +31,14 @@ _CHANCE = 0.3
 Indexes = NDArray[np.int64]
 
 
+class Terms(NamedTuple):
+    """A multiplication: its instruction, with operands and options by name."""
+
+    instruction: MatrixInstruction
+    operands: dict[str, Any]
+    options: dict[str, Any]
+
+
 class RegisterVector(Protocol):
     """The registers of an operand, as an engine reads and writes them."""
 
@@ -51,10 +59,8 @@ class PendingProduct(Generic[R]):
     depth: int
     #: the addend ``(warpgroups, 128, registers)``
     accumulator: Array
-    #: the operands by name, but for those that are read when it takes effect
-    operands: dict[str, Any]
-    options: dict[str, Any]
-    instruction: MatrixInstruction
+    #: without the operands that are read when it takes effect
+    terms: Terms
     #: A, where it lies in registers, and the registers of the accumulator
     a: R | None
     result: R

@@ -13,7 +13,6 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 
 from dtypes import Array
-from emulator.isa.matrix import MatrixInstruction
 from emulator.machine.shared.operands import constant
 from emulator.machine.shared.pending import Pending
 from emulator.machine.shared.products import (
@@ -23,6 +22,7 @@ from emulator.machine.shared.products import (
     Products,
     R,
     RegisterVector,
+    Terms,
     poison,
 )
 from emulator.ptx.program import Statement
@@ -46,20 +46,10 @@ class Warpgroups(Protocol[R_contra]):
     def home(self) -> Any:
         """What later statements know them by."""
 
-    def check(
-        self, ins: MatrixInstruction, operands: dict[str, Any], options: dict[str, Any]
-    ) -> None:
+    def check(self, terms: Terms) -> None:
         """Raises what the product would, as far as its operands are read already."""
 
-    def multiply(
-        self,
-        ins: MatrixInstruction,
-        home: Any,
-        operands: dict[str, Any],
-        options: dict[str, Any],
-        *,
-        heard: bool = False,
-    ) -> Array:
+    def multiply(self, terms: Terms, home: Any, *, heard: bool = False) -> Array:
         """Sums ``(warpgroups, 128, registers)``; `heard`: checks are told what is read."""
 
     def write(self, registers: R_contra, words: Array) -> None:
@@ -78,26 +68,27 @@ class Warpgroups(Protocol[R_contra]):
         """Gives words to such registers."""
 
 
-def multiplication(
-    groups: Warpgroups[R],
-    ins: MatrixInstruction,
-    vectors: tuple[R | None, R],
-    operands: dict[str, Any],
-    options: dict[str, Any],
-) -> None:
-    """wgmma.mma_async; `vectors` are A, where it lies in registers, and the accumulator."""
-    a, result = vectors
+def multiplication(groups: Warpgroups[R], terms: Terms, a: R | None, result: R) -> None:
+    """wgmma.mma_async; `a` is A, where it lies in registers, and `result` the accumulator."""
     if groups.pending.at_once:
-        sums = groups.multiply(ins, groups.home, operands, options, heard=True)
-        groups.write(result, sums)
+        groups.write(result, groups.multiply(terms, groups.home, heard=True))
         return
-    groups.check(ins, operands, options)
-    if a is not None:
-        del operands["a"]
-    addend = operands.pop("d")
-    product = (groups.numbers, groups.depth, addend, operands, options, ins, a, result, groups.home)
-    groups.products.issue(PendingProduct(*product))
-    groups.fill(result, poison(ins))
+    groups.check(terms)
+    kept = {
+        name: x for name, x in terms.operands.items() if name != "d" and (name != "a" or a is None)
+    }
+    groups.products.issue(
+        PendingProduct(
+            groups.numbers,
+            groups.depth,
+            terms.operands["d"],
+            terms._replace(operands=kept),
+            a,
+            result,
+            groups.home,
+        )
+    )
+    groups.fill(result, poison(terms.instruction))
     _by_chance(groups)
 
 
@@ -105,12 +96,12 @@ def _finish(groups: Warpgroups[R], due: Iterable[Due]) -> None:
     """Computes what takes effect now, of the warpgroups that execute a statement."""
     for product, which in due:
         home, depth = groups.some_of(product.home, which), product.depth
-        operands = {name: _chosen(x, which) for name, x in product.operands.items()}
-        options = {name: _chosen(x, which) for name, x in product.options.items()}
+        ins, *given = product.terms
+        operands, options = ({name: _chosen(x, which) for name, x in y.items()} for y in given)
         operands["d"] = product.accumulator[which]
         if product.a is not None:
             operands["a"] = groups.read_of(product.a, home, depth)
-        sums = groups.multiply(product.instruction, home, operands, options)
+        sums = groups.multiply(Terms(ins, operands, options), home)
         last = np.flatnonzero(groups.products.hand_on(Due(product, which), sums))
         if len(last):
             groups.write_of(product.result, groups.some_of(home, last), depth, sums[last])

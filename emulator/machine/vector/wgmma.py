@@ -12,7 +12,7 @@ import numpy as np
 from dtypes import Array
 from emulator.isa.matrix import MatrixInstruction
 from emulator.machine.shared import wgmma
-from emulator.machine.shared.products import Indexes
+from emulator.machine.shared.products import Indexes, Terms
 from emulator.machine.vector import kernels
 from emulator.machine.vector.compute import Step
 from emulator.machine.vector.fragments import Fetch, Registers, whole
@@ -43,24 +43,13 @@ class _Warpgroups:
     def home(self) -> Lanes:
         return self.strand.lanes[::WARPGROUP]
 
-    def check(
-        self, ins: MatrixInstruction, operands: dict[str, Any], options: dict[str, Any]
-    ) -> None:
+    def check(self, terms: Terms) -> None:
         watch = self.wave.watch
-        for call in _calls(self.wave, self.home, ins, operands, options, watch):
+        for call in _calls(self.wave, self.home, terms, watch):
             multiply.check(call) if watch is None else multiply.run(call)
 
-    def multiply(
-        self,
-        ins: MatrixInstruction,
-        home: Lanes,
-        operands: dict[str, Any],
-        options: dict[str, Any],
-        *,
-        heard: bool = False,
-    ) -> Array:
-        watch = self.wave.watch if heard else None
-        return _sums(_calls(self.wave, home, ins, operands, options, watch))
+    def multiply(self, terms: Terms, home: Lanes, *, heard: bool = False) -> Array:
+        return _sums(_calls(self.wave, home, terms, self.wave.watch if heard else None))
 
     def write(self, registers: Registers, words: Array) -> None:
         registers.write(self.strand, words)
@@ -96,7 +85,7 @@ def multiplication(statement: Statement, function: Function) -> Step:
         together_in_groups(s, statement.pc)
         whole(s, WARPGROUP, ins)
         if not (s.wave.pending.at_once and by_kernel(s)):
-            wgmma.multiplication(_Warpgroups(s), ins, vectors, *fetch(s))
+            wgmma.multiplication(_Warpgroups(s), Terms(ins, *fetch(s)), *vectors)
 
     return step
 
@@ -105,12 +94,7 @@ def multiplication(statement: Statement, function: Function) -> Step:
 
 
 def _calls(
-    wave: Wave,
-    first: Lanes,
-    ins: MatrixInstruction,
-    operands: dict[str, Any],
-    options: dict[str, Any],
-    watch: WaveWatch | None = None,
+    wave: Wave, first: Lanes, terms: Terms, watch: WaveWatch | None = None
 ) -> Iterator[Call]:
     """Several warpgroups, each on the shared memory of its block; `first` are their first lanes.
 
@@ -128,14 +112,14 @@ def _calls(
         ]
         spaces = [shared[block : block + 1, None] for block in blocks]
     for (part, shape), memory in zip(parts, spaces, strict=True):
-        mine = {name: _part(x, part, shape) for name, x in operands.items()}
-        chosen = {name: _part(x, part, shape) for name, x in options.items()}
+        mine = {name: _part(x, part, shape) for name, x in terms.operands.items()}
+        chosen = {name: _part(x, part, shape) for name, x in terms.options.items()}
         chosen["shared"] = (
             Space("shared memory", memory)
             if watch is None
             else watch.space(memory, first[part].reshape(shape))
         )
-        yield Call(ins, mine, chosen, grid.target, grid.arithmetic, grid.undefined)
+        yield Call(terms.instruction, mine, chosen, grid.target, grid.arithmetic, grid.undefined)
 
 
 def _sums(calls: Iterable[Call]) -> Array:
