@@ -10,11 +10,14 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from functools import lru_cache, reduce
 from itertools import pairwise
 from operator import or_
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
 from dtypes import Array
+
+if TYPE_CHECKING:
+    from emulator.arith.fast.kernels.crew import Crew
 
 #: multiply-adds below which a second thread costs more than it brings
 _WORTH_A_THREAD = 1 << 19
@@ -36,9 +39,17 @@ def _pool() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(processors(), "emulator")
 
 
+@lru_cache(maxsize=1)
+def _crew() -> Crew | None:
+    from emulator.arith.fast.kernels.crew import crew_of
+
+    return crew_of(processors() - 1)
+
+
 if hasattr(os, "register_at_fork"):
-    # A forked child inherits the pool, but none of its threads.
+    # A forked child inherits the pool and the crew, but none of their threads.
     os.register_at_fork(after_in_child=_pool.cache_clear)
+    os.register_at_fork(after_in_child=_crew.cache_clear)
 
 
 def in_threads(
@@ -121,7 +132,7 @@ def in_native_parts(
 
     threads = min(threads, len(cuts) - 1, processors())
     if threads > 1 and not getattr(_thread, "is_worker", False):
-        others = crew.crew()
+        others = _crew()
         part = crew.with_arguments(len(given))
         words = np.array([machine_code.address_of_function(function), *given], np.int64)
         if others is not None:

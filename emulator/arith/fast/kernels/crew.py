@@ -7,7 +7,6 @@ of the interpreter takes some thirty for each thread.
 from __future__ import annotations
 
 import ctypes
-import os
 import threading
 from collections.abc import Callable
 from functools import lru_cache
@@ -18,7 +17,6 @@ import numpy as np
 
 from dtypes import Array
 from emulator.arith.fast.kernels import machine_code
-from emulator.arith.fast.threads import processors
 
 #: words of 8 bytes that the threads share: parts that nobody has taken yet, parts that are done (in
 #: another line of the cache), how many there are, the function between two cuts, the cuts, what the
@@ -203,18 +201,12 @@ class Crew:
             self._busy.release()
 
 
-@lru_cache(maxsize=1)
-def crew() -> Crew | None:
-    """The threads of this process; None where its C library has none that machine code can call."""
+def crew_of(others: int) -> Crew | None:
+    """So many threads, for good; None where the C library has none that machine code can call."""
     try:
-        return Crew(processors() - 1)
+        return Crew(others)
     except (OSError, TypeError, AttributeError):
         return None
-
-
-if hasattr(os, "register_at_fork"):
-    # A forked child has none of the threads.
-    os.register_at_fork(after_in_child=crew.cache_clear)
 
 
 @lru_cache(maxsize=16)
