@@ -241,9 +241,7 @@ def tensor_store(statement: Statement, function: Function) -> Step:
             for at in alike:
                 store(s, values, at[:1], s.lanes[at])
 
-    def store(
-        s: Strand, values: dict[str, Array], at: Int64, alike: Lanes | None = None
-    ) -> None:
+    def store(s: Strand, values: dict[str, Array], at: Int64, alike: Lanes | None = None) -> None:
         wave, lane = s.wave, Issuer(s, int(at[0]), [], alike=alike)
         box = issue.placed(s, values, at, lane)
         if len(at) > 1 and not box.whole:
@@ -266,9 +264,7 @@ def tensor_store(statement: Statement, function: Function) -> Step:
     return guarded(statement, run)
 
 
-def _alike(
-    s: Strand, issue: TensorIssue, values: dict[str, Array], at: Int64
-) -> list[Int64]:
+def _alike(s: Strand, issue: TensorIssue, values: dict[str, Array], at: Int64) -> list[Int64]:
     """Groups of neighbours who store the same: all lanes of a warp often do."""
     reads = issue.coordinates + issue.offsets
     words = [s.lanes[at] // WARP, _chosen(values["src"], at), *_table(s, reads, at).T]
