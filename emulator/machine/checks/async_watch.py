@@ -75,11 +75,8 @@ class AsyncWatch(AccessWatch):
         if bulk and len(places) == 1:
             conflicts, asking, asked = shared.conflicts_of_tile(lanes, at[0])
         else:
-            conflicts, asking, asked = (
-                shared.conflicts_with_writes(who, flat, proxy=bulk),
-                who,
-                flat,
-            )
+            conflicts = shared.conflicts_with_writes(who, flat, proxy=bulk)
+            asking, asked = who, flat
         if write and "reduces" in self.statement.effects:
             conflicts = [x for x in map(self._without_reductions, conflicts) if x.which.size]
         self._of_proxy(conflicts, asking, asked * granule, size, at.shape[1], use)

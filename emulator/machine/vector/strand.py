@@ -287,8 +287,8 @@ class Strand:
         self.marks, self.loops, self.polls = {}, 0, 0
 
     def finish(self) -> None:
-        """Ends, and leaves the tree with ancestors that have no other child, so that their registers
-        are freed at once."""
+        """Ends, and leaves the tree with ancestors that have no other child: their registers are
+        freed at once."""
         self.state = State.ENDED
         if self.parent is not None:
             self.parent.children.remove(self)
