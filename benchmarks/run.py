@@ -1,16 +1,21 @@
-"""How fast: one table, every line measured in this run.
+"""How fast, and how much memory: every line measured in this run.
 
-    python benchmarks/run.py [--quick] [--size N] [--large N] [--batch-size N] [--kernel-size N]
+    python benchmarks/run.py [--quick] [--repeat N] [SECTION ...]
 
-GMAC/s are 1e9 multiply-adds a second of `gemm` on N × N × N matrices (of a sparse instruction, all
-of k is counted), the median of five runs after one that is not counted; "NumPy is" how many times
-faster NumPy's float32 matmul of the same size is, the median of five measured just before each
-line. Batches are `execute` on many warps or warpgroups, kernels launches of a PTX matrix product;
-"gemm is" how many times faster `gemm` does the same multiply-adds with the dense instruction beside
-it, measured just before each line, and in turns with each batch: medians of ten, as these take only
-milliseconds. Latencies and start times are medians. First use is one gemm in a process of its own
-whose caches are empty. Peak memory is that of a process of its own. MMA-Sim is measured beside us
-where it can be imported. --quick measures everything once, on small matrices.
+- gemm: GMAC/s are 1e9 multiply-adds a second of `gemm` on N × N × N matrices (of a sparse
+  instruction all of k counts), the median of some runs after one that does not count. "NumPy is"
+  says how many times faster NumPy's float32 matmul of the same size is, measured just before.
+- batches: `execute` on many warps or warpgroups. "gemm is" says how many times faster `gemm` does
+  the same multiply-adds, measured in turns with each batch.
+- recorded: launches of the kernels in tests/golden in CPU seconds. "cold" and "warm" are the first
+  launch of a process with an empty and with a filled cache; "ratio" compares later launches with
+  those of engine "vector". "check" is engine "vector" with check=True.
+- single, first, threads, start: latencies, the first gemm of a process, threads, and start-up.
+- memory: the peak of a process of its own, beside 4 times its arrays and 200 MB.
+- others: ordinary.py, with caches cold and warm, and pytorch.py, whose first lines say what they
+  measure. MMA-Sim, where it is installed.
+
+--quick measures small sizes once.
 """
 
 from __future__ import annotations
@@ -19,6 +24,7 @@ import argparse
 import importlib.util
 import os
 import platform
+import resource
 import shutil
 import statistics
 import subprocess
@@ -47,8 +53,10 @@ WORD = "0x4000004000010000"
 S8 = "mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32"
 
 
+ROOT = Path(__file__).parent.parent
+HAS_LLVM = importlib.util.find_spec("llvmlite") is not None
 #: of batches and of gemm beside them: "auto" would make its code only after some runs
-ENGINE: Engine = "compiled" if importlib.util.find_spec("llvmlite") else "auto"
+ENGINE: Engine = "compiled" if HAS_LLVM else "auto"
 
 
 class Line(NamedTuple):
@@ -164,7 +172,7 @@ def gemms(size: int, repeat: int) -> None:
     for line in LINES:
         ins = Instruction.parse(line.opcode)
         for engine, share in line.engines.items():
-            if engine == "compiled" and importlib.util.find_spec("llvmlite") is None:
+            if engine == "compiled" and not HAS_LLVM:
                 continue
             n = max(16, int(size * share))
             a, b = operands(ins, n, n, n, line.holds)
@@ -299,104 +307,59 @@ def batches(size: int, repeat: int) -> None:
         print(f"{name:92} {batch.count:6} {reached / 1e9:8.3f} {rate / reached:7.1f}×", flush=True)
 
 
-# --- kernels --------------------------------------------------------------------------------------
+# --- recorded kernels -----------------------------------------------------------------------------
 
-#: D = A·B, f32; A is row-major, B column-major, both f16: one warp for 16 × 8 elements, whose
-#: registers are loaded where the fragments of mma lie
-PRODUCT = """.version 8.0
-.target sm_90a
-.address_size 64
-.visible .entry product(.param .u64 A, .param .u64 B, .param .u64 D, .param .u32 N)
-{
-    .reg .pred %p<2>;
-    .reg .b32 %r<30>;
-    .reg .b64 %rd<12>;
-    .reg .f32 %f<5>;
-    ld.param.u64 %rd1, [A];
-    ld.param.u64 %rd2, [B];
-    ld.param.u64 %rd3, [D];
-    ld.param.u32 %r1, [N];
-    mov.u32 %r2, %tid.x;
-    shr.u32 %r3, %r2, 2;
-    and.b32 %r4, %r2, 3;
-    mov.u32 %r5, %ctaid.y;
-    mov.u32 %r6, %tid.y;
-    mov.u32 %r7, %ntid.y;
-    mov.u32 %r8, %ctaid.x;
-    mad.lo.u32 %r8, %r8, %r7, %r6;
-    mad.lo.u32 %r9, %r5, 16, %r3;
-    mad.lo.u32 %r10, %r8, 8, %r3;
-    shl.b32 %r11, %r4, 1;
-    mad.lo.u32 %r12, %r9, %r1, %r11;
-    mul.wide.u32 %rd4, %r12, 2;
-    add.u64 %rd4, %rd1, %rd4;
-    mul.wide.u32 %rd5, %r1, 16;
-    add.u64 %rd5, %rd4, %rd5;
-    mad.lo.u32 %r13, %r10, %r1, %r11;
-    mul.wide.u32 %rd6, %r13, 2;
-    add.u64 %rd6, %rd2, %rd6;
-    mov.f32 %f1, 0f00000000;
-    mov.f32 %f2, 0f00000000;
-    mov.f32 %f3, 0f00000000;
-    mov.f32 %f4, 0f00000000;
-    mov.u32 %r14, 0;
-LOOP:
-    ld.global.b32 %r20, [%rd4];
-    ld.global.b32 %r21, [%rd5];
-    ld.global.b32 %r22, [%rd4+16];
-    ld.global.b32 %r23, [%rd5+16];
-    ld.global.b32 %r24, [%rd6];
-    ld.global.b32 %r25, [%rd6+16];
-    mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32
-        {%f1, %f2, %f3, %f4}, {%r20, %r21, %r22, %r23}, {%r24, %r25}, {%f1, %f2, %f3, %f4};
-    add.u64 %rd4, %rd4, 32;
-    add.u64 %rd5, %rd5, 32;
-    add.u64 %rd6, %rd6, 32;
-    add.u32 %r14, %r14, 16;
-    setp.lt.u32 %p1, %r14, %r1;
-    @%p1 bra LOOP;
-    mad.lo.u32 %r15, %r8, 8, %r11;
-    mad.lo.u32 %r16, %r9, %r1, %r15;
-    mul.wide.u32 %rd7, %r16, 4;
-    add.u64 %rd7, %rd3, %rd7;
-    mul.wide.u32 %rd8, %r1, 32;
-    add.u64 %rd8, %rd7, %rd8;
-    st.global.v2.f32 [%rd7], {%f1, %f2};
-    st.global.v2.f32 [%rd8], {%f3, %f4};
-    ret;
-}
+
+def recorded(repeat: int) -> None:
+    """Kernels of tests/golden in CPU seconds: first and later launches, and those with checks."""
+    sys.path += [str(ROOT / "tests" / "oracle"), str(ROOT / "tests")]
+    from kernel_recordings import REAL
+
+    print(f"{'recorded kernel, CPU s':28} {'engine':10} {'cold':>7} {'warm':>7} {'later':>7} ratio")
+    for path in REAL:
+        base = 0.0
+        for engine in ("vector", "auto", "compiled", "check"):
+            if engine == "compiled" and not HAS_LLVM:
+                continue
+            with tempfile.TemporaryDirectory() as folder:
+                command = LAUNCHES, str(path), engine, str(repeat)
+                cold, _ = in_a_process(*command, EMULATOR_CACHE_DIR=folder)
+                warm, later = in_a_process(*command, EMULATOR_CACHE_DIR=folder)
+            base = base or later
+            print(
+                f"{path.stem:28} {engine:10} {cold:7.2f} {warm:7.2f} {later:7.3f} "
+                f"{later / base:5.1f}",
+                flush=True,
+            )
+
+
+#: prints the CPU seconds of the first launch of a recorded kernel, and of a later one
+LAUNCHES = """
+import sys, time
+sys.path += ["tests/oracle", "tests"]
+from emulator import Module
+import kernel_recordings
+spent, launch = [], Module.__getitem__
+class Timed:
+    def __init__(self, kernel): self.kernel = kernel
+    def __getattr__(self, name): return getattr(self.kernel, name)
+    def launch(self, *given, **options):
+        start = time.process_time()
+        report = self.kernel.launch(*given, **options)
+        spent.append(time.process_time() - start)
+        return report
+Module.__getitem__ = lambda module, name: Timed(launch(module, name))
+path, engine, count = sys.argv[1:]
+options = dict(engine="vector", check=True) if engine == "check" else dict(engine=engine)
+for _ in range(1 + int(count)):
+    assert not any(kernel_recordings.differing_bytes(path, **options))
+print(spent[0], sorted(spent[1:])[int(count) // 2])
 """
-
-
-def kernels(size: int, repeat: int) -> None:
-    """A matrix product as a PTX kernel, by engine, beside gemm with its instruction."""
-    print(f"{'kernel':30} {'engine':10} {'N':>5} {'first':>8} {'then':>8} {'GMAC/s':>8} gemm is")
-    rng = np.random.default_rng(0)
-    a, b = (rng.standard_normal((size, size)).astype(np.float16) for _ in "ab")
-    want = gemm(a, b.T, instruction=F16, target="sm_90a")
-    for engine in ("vector", "compiled", "auto"):
-        if engine == "compiled" and importlib.util.find_spec("llvmlite") is None:
-            continue
-        kernel, d = Module(PRODUCT)["product"], np.zeros((size, size), np.float32)
-        grid, args = (size // 32, size // 16), [a, b, d, size]
-        work = partial(kernel.launch, grid, (32, 4), args, engine=engine)
-        start = time.perf_counter()
-        work()
-        first = time.perf_counter() - start
-        assert np.array_equal(d, want), "the kernel and gemm differ"
-        beside = partial(gemm, a, b.T, instruction=F16, target="sm_90a")
-        ideal = statistics.median(seconds(beside, repeat))
-        took = statistics.median(seconds(work, repeat))
-        print(
-            f"{'f16 product, 4 warps a block':30} {engine:10} {size:5} {first:7.2f}s {took:7.2f}s "
-            f"{size**3 / took / 1e9:8.3f} {took / ideal:6.1f}×",
-            flush=True,
-        )
 
 
 # --- single instructions, processes ---------------------------------------------------------------
 
-#: adds one to 32 numbers, in ten statements
+#: adds one to numbers, a thread each
 KERNEL = """
 .version 8.0
 .target sm_90a
@@ -404,16 +367,18 @@ KERNEL = """
 .visible .entry add_one(.param .u64 numbers)
 {
     .reg .b64 %rd<4>;
-    .reg .b32 %r<2>;
+    .reg .b32 %r<4>;
     .reg .f32 %f<3>;
     ld.param.u64 %rd1, [numbers];
     cvta.to.global.u64 %rd1, %rd1;
     mov.u32 %r1, %tid.x;
+    mov.u32 %r2, %ctaid.x;
+    mov.u32 %r3, %ntid.x;
+    mad.lo.u32 %r1, %r2, %r3, %r1;
     mul.wide.u32 %rd2, %r1, 4;
     add.s64 %rd3, %rd1, %rd2;
     ld.global.f32 %f1, [%rd3];
     add.f32 %f2, %f1, 0f3F800000;
-    add.f32 %f2, %f2, 0f00000000;
     st.global.f32 [%rd3], %f2;
     ret;
 }
@@ -444,7 +409,7 @@ def small_works() -> dict[str, Callable[[], object]]:
             for fragment in map(ins.fragment, "abc")
         ]
         for engine in ("compiled", "vector"):
-            if engine == "vector" or importlib.util.find_spec("llvmlite") is not None:
+            if engine == "vector" or HAS_LLVM:
                 works[f"execute {name}, one warp, {engine}"] = partial(
                     execute, ins, *registers, target=target, engine=engine
                 )
@@ -468,30 +433,50 @@ def small_works() -> dict[str, Callable[[], object]]:
         return kernel.launch(grid=1, block=32, args=[numbers], engine="vector")
 
     kernel = Module(KERNEL)["add_one"]
-    works["launch of 10 statements, 32 threads"] = partial(launch, kernel)
+    works["launch of 12 statements, 32 threads"] = partial(launch, kernel)
     works["the same from its text"] = lambda: launch(Module(KERNEL)["add_one"])
     return works
 
 
-def peak_of_large(size: int) -> None:
-    """Time and peak memory (Linux) of one large f16 gemm, in a process of its own."""
-    code = (
-        "import time, numpy as np\n"
-        "from emulator import gemm\n"
-        f"rng, n = np.random.default_rng(0), {size}\n"
-        "a, b = (rng.standard_normal((n, n), np.float32).astype(np.float16) for _ in 'ab')\n"
-        "start = time.perf_counter()\n"
-        f"gemm(a, b, instruction={F16!r}, target='sm_90a')\n"
-        "took = time.perf_counter() - start\n"
-        "status = open('/proc/self/status').read()\n"
-        "print(took, status.split('VmHWM:')[1].split()[0])\n"
-    )
-    out = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
-    took, kib = map(float, out.stdout.split())
-    print(
-        f"gemm f16 {size}³ from a fresh process: {took:.1f} s, {size**3 / took / 1e9:.2f} GMAC/s, "
-        f"peak memory of the process {kib / 2**20:.2f} GiB"
-    )
+#: by name: a program that sets `arrays`, bytes, and `work`
+MEMORY = {
+    "gemm f16 {size}³": """
+from emulator import gemm
+a, b = (rng.integers(0, 0x3C00, ({size}, {size}), np.uint16).view(np.float16) for _ in "ab")
+arrays = 8 * {size} ** 2
+work = lambda: gemm(a, b, instruction="{opcode}", target="sm_90a")
+""",
+    "kernel of 2^20 threads": """
+from emulator import Module
+numbers = np.zeros(1 << 20, np.float32)
+arrays = numbers.nbytes
+work = lambda: Module({text!r})["add_one"].launch(1 << 12, 256, [numbers], check={check})
+""",
+}
+
+
+def memory(size: int) -> None:
+    """Peak memory (Linux) of a process of its own, beside the most that it may be: 4 times its
+    arrays and 200 MB."""
+    for name, text in MEMORY.items():
+        for check in (False, True)[: 1 + ("{check}" in text)]:
+            given = {"size": size, "opcode": F16, "text": KERNEL, "check": check}
+            arrays, peak = in_a_process(PEAK.format(text.format(**given)))
+            checked = ", check=True" * check
+            print(
+                f"peak memory, {name.format(**given)}{checked}: {peak / 1e6:.0f} MB, arrays "
+                f"{arrays / 1e6:.0f} MB, {peak / (4 * arrays + 2e8):.2f} of the most it may be",
+                flush=True,
+            )
+
+
+PEAK = """
+import resource, numpy as np
+rng = np.random.default_rng(0)
+{}
+work()
+print(arrays, 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+"""
 
 
 #: prints the seconds of a first gemm of an opcode on a target, of a size, and of a later one
@@ -520,12 +505,9 @@ print(took[0], sorted(took[1:])[2])
 def in_a_process(*command: str, **environment: str) -> list[float]:
     """The numbers that a program prints."""
     out = subprocess.run(
-        [sys.executable, "-c", *command],
-        check=True,
-        capture_output=True,
-        text=True,
-        env={**os.environ, **environment},
-    )
+        [sys.executable, "-c", *command], check=True, stdout=subprocess.PIPE, text=True,
+        env={**os.environ, **environment}, cwd=ROOT,
+    )  # fmt: skip
     return [float(x) for x in out.stdout.split()]
 
 
@@ -551,30 +533,47 @@ def threads(size: int) -> None:
         print(f"gemm f16 {size}³, threads: {count}: {size**3 / took / 1e9:.2f} GMAC/s", flush=True)
 
 
-def ordinary(repeat: int) -> None:
-    """Kernels of CUDA C++ beside C++, and on more processors: see ordinary.py."""
-    if not shutil.which("g++"):
+def others(repeat: int, quick: bool) -> None:
+    """Kernels of CUDA C++ beside C++, with caches cold and warm, and on more processors; PyTorch's
+    operators: see ordinary.py and pytorch.py."""
+    here = Path(__file__).parent
+    if shutil.which("g++") is None:
         print("kernels of CUDA C++: no g++ to compile the same jobs in C++")
+    else:
+        with tempfile.TemporaryDirectory() as folder:
+            held = {**os.environ, "EMULATOR_CACHE_DIR": folder}
+            command = [sys.executable, here / "ordinary.py", "--repeat", str(repeat)]
+            for state in ("cold", "warm"):
+                print(f"kernels of CUDA C++, cache {state}", flush=True)
+                subprocess.run(command, check=True, env=held)
+            if not quick:
+                subprocess.run([*command, "--scaling", "--engine", ENGINE], check=True, env=held)
+    if importlib.util.find_spec("torch") is None:
+        print("PyTorch's operators: torch is not installed")
         return
-    command = [sys.executable, Path(__file__).with_name("ordinary.py"), "--repeat", str(repeat)]
-    for more in ([], ["--scaling", "--engine", ENGINE]):
-        subprocess.run([*command, *more], check=True)
+    size = ["--elements", str(1 << 20)] if quick else []
+    command = [sys.executable, here / "pytorch.py", "--repeat", str(repeat), *size]
+    subprocess.run(command, check=True)
 
 
-def start_up(repeat: int = 7) -> None:
+def start_up(repeat: int) -> None:
+    """CPU seconds of processes: the wall time of such short ones is mostly that of others."""
+
     def took(*command: str) -> float:
-        def work() -> object:
-            return subprocess.run([sys.executable, *command], check=True, stdout=subprocess.DEVNULL)
+        times = []
+        for _ in range(repeat):
+            before = sum(resource.getrusage(resource.RUSAGE_CHILDREN)[:2])
+            subprocess.run([sys.executable, *command], check=True, stdout=subprocess.DEVNULL)
+            times.append(sum(resource.getrusage(resource.RUSAGE_CHILDREN)[:2]) - before)
+        return statistics.median(times)
 
-        return statistics.median(seconds(work, repeat))
-
-    empty, numpy_only = took("-c", "pass"), took("-c", "import numpy")
-    ours = took("-c", "import emulator")
-    front = took("-c", "from emulator import Instruction, execute, gemm")
-    print(
-        f"start: Python {empty:.3f} s, NumPy {numpy_only:.3f} s, `import emulator` {ours:.3f} s, "
-        f"with Instruction, execute and gemm {front:.3f} s"
-    )
+    for name, text in (
+        ("Python", "pass"),
+        ("import numpy", "import numpy"),
+        ("import emulator", "import emulator"),
+        ("from emulator import gemm", "from emulator import Instruction, execute, gemm"),
+    ):
+        print(f"start: {name} {took('-c', text):.3f} s")
     for command in ("--help", f"lane {F16} a 9 2", f"info {F16}", "list", f"descriptor {WORD}"):
         name = command.split()[0]
         print(f"python -m emulator {name} … {took('-m', 'emulator', *command.split()):.3f} s")
@@ -594,40 +593,36 @@ def mma_sim(repeat: int) -> None:
     print(f"MMA-Sim m16n8k16 f16: {took * 1e6:.0f} µs, {2048 / took / 1e9:.6f} GMAC/s")
 
 
+#: by name: what is measured; of a number of runs, and whether on small sizes alone
+SECTIONS: dict[str, Callable[[int, bool], None]] = {
+    "gemm": lambda repeat, quick: gemms(256 if quick else 1024, repeat),
+    "batches": lambda repeat, quick: batches(256 if quick else 512, repeat),
+    "recorded": lambda repeat, quick: recorded(repeat),
+    "single": lambda repeat, quick: single(),
+    "first": lambda repeat, quick: first_use(),
+    "threads": lambda repeat, quick: threads(256 if quick else 1024),
+    "memory": lambda repeat, quick: memory(1024 if quick else 8192),
+    "start": lambda repeat, quick: start_up(3 if quick else 7),
+    "others": others,
+    "mmasim": lambda repeat, quick: mma_sim(repeat),
+}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--size", type=int, default=1024, help="N of the gemms (default 1024)")
-    parser.add_argument("--large", type=int, default=4096, help="N of the large gemm; 0: none")
-    parser.add_argument(
-        "--batch-size", type=int, default=512, help="N of the gemm beside batches; 0: no batches"
-    )
-    parser.add_argument(
-        "--kernel-size", type=int, default=512, help="N of the kernels; 0: none (default 512)"
-    )
+    parser.add_argument("sections", nargs="*", help=f"all, or some of {', '.join(SECTIONS)}")
     parser.add_argument("--repeat", type=int, default=5, help="runs of each (default 5)")
     parser.add_argument("--quick", action="store_true", help="small sizes, each measured once")
     options = parser.parse_args()
-    if options.quick:
-        options.size = options.batch_size = options.kernel_size = 256
-        options.repeat, options.large = 1, 0
+    if unknown := set(options.sections) - SECTIONS.keys():
+        parser.error(f"no section {', '.join(sorted(unknown))}; there are {', '.join(SECTIONS)}")
     print(
         f"{date.today()}, {platform.machine()}, {len(os.sched_getaffinity(0))} cores, Python "
         f"{platform.python_version()}, NumPy {np.__version__}"
     )
-    gemms(options.size, options.repeat)
-    if options.batch_size:
-        batches(options.batch_size, options.repeat)
-    if options.kernel_size:
-        kernels(options.kernel_size, options.repeat)
-    single()
-    if importlib.util.find_spec("llvmlite") is not None:
-        first_use()
-        threads(options.size)
-        ordinary(options.repeat)
-    if options.large:
-        peak_of_large(options.large)
-    start_up(3 if options.quick else 7)
-    mma_sim(options.repeat)
+    for name in options.sections or SECTIONS:
+        if HAS_LLVM or name not in ("first", "threads"):
+            SECTIONS[name](1 if options.quick else options.repeat, options.quick)
 
 
 if __name__ == "__main__":

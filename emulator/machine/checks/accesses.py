@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from dtypes import Array
 from emulator.machine.checks.clocks import Aspect, Bools, Clocks, Events
 from emulator.machine.vector.strand import WARP, Lanes
 from emulator.memory.shadow import SharedShadow
@@ -125,7 +126,7 @@ class SharedAccesses:
         return bool((events[plain] <= clocks.common(Aspect.PROXY, lanes)[inside[plain]]).all())
 
     def _conflicts(
-        self, which: Lanes, lanes: Lanes, writers: Lanes, events: Events, sorts: Lanes, proxy: bool
+        self, which: Lanes, lanes: Lanes, writers: Array, events: Events, sorts: Array, proxy: bool
     ) -> list[Conflict]:
         """Those of the writes of each sort that do not come before the lanes' accesses; sort -1:
         not asked for. Neighbours who ask the same are one question."""
@@ -166,11 +167,11 @@ class SharedAccesses:
         out = [] if self.tensor_cores is None else list(self.tensor_cores.conflicts(lanes, at))
         blocks, mine = at // shadow.row, lanes // clocks.per_block
         floor = np.where(blocks == mine, clocks.full[mine], 0)
-        found = []
+        suspects = [np.zeros((2, 0), np.int64)]
         for column in np.flatnonzero(shadow.used).tolist():
             late = np.flatnonzero(shadow.read[column, at] > (floor if column < self.warps else 0))
-            found.append(np.stack([late, np.full(len(late), column)]))
-        which, columns = np.concatenate(found, axis=1) if found else np.zeros((2, 0), np.int64)
+            suspects.append(np.stack([late, np.full(len(late), column)]))
+        which, columns = np.concatenate(suspects, axis=1)
         if not which.size:
             return out
         order = np.argsort(which, kind="stable")

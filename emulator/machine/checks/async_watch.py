@@ -72,11 +72,11 @@ class AsyncWatch(AccessWatch):
         use = "write" if write else "read"
         if write and self.wave.cluster_size > 1 and "copies" not in self.statement.effects:
             self._check_peers(lanes, np.broadcast_to(places, lanes.shape))
-        asking, asked = who, flat
         if bulk and len(places) == 1:
             conflicts, asking, asked = shared.conflicts_of_tile(lanes, at[0])
         else:
             conflicts = shared.conflicts_with_writes(who, flat, proxy=bulk)
+            asking, asked = who, flat
         if write and "reduces" in self.statement.effects:
             conflicts = [x for x in map(self._without_reductions, conflicts) if x.which.size]
         self._of_proxy(conflicts, asking, asked * granule, size, at.shape[1], use)

@@ -153,8 +153,8 @@ class Clocks:
         return out
 
     def common(self, aspect: Aspect, lanes: Lanes) -> Events:
-        """Up to which event each of some lanes of one block knows of lanes of the cluster, and of
-        its mbarriers, at least: ``(lane of the cluster or mbarrier,)``."""
+        """The last event of each lane of the cluster, and of each of its mbarriers, that some lanes
+        of one block all know of for certain: ``(lane of the cluster or mbarrier,)``."""
         cluster, rows = int(lanes[0]) // self.per_cluster, lanes % self.per_cluster
         out: Events = self._need_matrix()[aspect, cluster, _places(rows)].min(0)
         start = cluster * self.per_cluster
