@@ -41,7 +41,7 @@ class _Finder(MetaPathFinder):
     """Finds the packages that get the GPU, once each."""
 
     def __init__(self) -> None:
-        self._waiting = {"torch", "triton", "cuda.pathfinder"}
+        self._waiting = {"torch", "triton", "cuda.pathfinder", "cuda.bindings.runtime"}
 
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
