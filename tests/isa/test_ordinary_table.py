@@ -175,7 +175,6 @@ def test_what_is_no_form(text, error, message):
 @pytest.mark.parametrize(
     ("opcode", "reason"),
     [
-        ("tex.a2dms.v4.u32.s32", "several samples in a texel, which no texture of CUDA has"),
         (
             "txq.channel_order.b32",
             "properties but width, height and depth, which CUDA's driver has no answer to",
