@@ -178,7 +178,7 @@ def test_what_is_no_form(text, error, message):
         (
             "txq.channel_order.b32",
             "properties but width, height and depth, which CUDA's driver has no answer to",
-        ),
+        )
     ],
 )
 def test_textures_of_other_kinds_are_legal_and_not_modelled(opcode, reason):
