@@ -66,6 +66,7 @@ KNOWN = (
     ("we", r"^(ld|ldu|spcompress|mma|tex|tld4)\b.*[ ,]_,", "dropped results of these"),
     ("ptxas", r"^(tex|txq)\S*\.level\b.*\], \{", "a level in braces, of which the first counts"),
     ("ptxas", r"^tex\S*\.uni\b", "tex with .uni"),
+    ("ptxas", r"^mma\.sp\b.*\}, \{[^}]+,[^}]+\}, \d", "metadata in braces: the first counts"),
     ("ptxas", r"^wmma\S*\.v[24]\b", "wmma with a number of registers"),
     ("ptxas", r"^bar(rier)?\S* [^,]+, (0|-\d+)[,;]", "a barrier of no threads, or of fewer"),
     ("we", r"^(min|max)\S* ([^,]*,){3}", "three operands before PTX 8.8"),
