@@ -128,7 +128,7 @@ def border_code(format_: TexelFormat, colour: float, unit: bool, light: bool = F
     """
     if light:
         linear = min(max(colour, 0.0), 1.0)
-        encoded = 12.92 * linear if linear <= 0.0031308 else 1.055 * linear ** (1 / 2.4) - 0.055
+        encoded = 12.92 * linear if linear <= 0.0031308 else 1.055 * linear**0.41666 - 0.055
         return int(255 * encoded + 0.5)
     with np.errstate(over="ignore"):
         given = np.float32(colour)

@@ -65,9 +65,12 @@ class Axis(NamedTuple):
             place = np.floor(numbers(words) * _ONE + 0.5).astype(np.int64)
         return self._around(place + offset * _ONE, mirrored, apart)
 
-    def nearest_on_face(self, given: Integers) -> Integers:
-        """`nearest` for places on the face of a cube, in 2**-PLACE_BITS of its edge."""
+    def nearest_on_face(self, given: Integers, seamless: bool) -> Integers:
+        """`nearest` for places on the face of a cube, in 2**-PLACE_BITS of its edge. The end of the
+        edge belongs to the last texel of a `seamless` cube."""
         index = self._texel(given >> PLACE_BITS - self._unit_bits)
+        if seamless:
+            return np.minimum(index, self.size - 1)
         return self._turned(index, np.zeros(len(given), bool))
 
     def between_on_face(self, given: Integers, seamless: bool, apart: bool = False) -> Places:

@@ -405,7 +405,7 @@ class Texture:
     def _nearest(self, k: int, lanes: _Lanes) -> list[Integers]:
         given = zip(self._axes(k), lanes.coordinates, lanes.offsets, strict=False)
         if "cube" in self.geometry:
-            return [axis.nearest_on_face(place) for axis, place, _ in given]
+            return [axis.nearest_on_face(place, self.seamless) for axis, place, _ in given]
         return [axis.nearest(words, offset) for axis, words, offset in given]
 
     def _between(self, k: int, lanes: _Lanes, apart: bool = False) -> list[Places]:

@@ -550,9 +550,13 @@ class Binder:
             many = f"{needed} coordinates in braces" if needed else "no coordinates"
             what = f"the address of {self.opcode}, operand {operand.name}, takes {many}"
             self.refuse(given, f"{what}; got")
+        if operand.space != "surface":
+            # As of matrices, it is the vector as a whole that has a type.
+            whole = Operand("coordinates", "vector", _INTEGERS, constants="integers")
+            return tuple(Vector(tuple(self._elements(whole, items, given))) for items in sets)
         out = tuple(Vector(tuple(map(self._coordinate, items))) for items in sets)
         for item, bound in zip(sum(sets, ()), sum((x.items for x in out), ()), strict=True):
-            if operand.space == "surface" and isinstance(bound, Register):
+            if isinstance(bound, Register):
                 self._check_type(replace(operand, types=_INTEGERS), bound, item)
         return out
 

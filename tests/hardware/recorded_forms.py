@@ -100,11 +100,12 @@ def _fetches() -> Section:
         kind = "f32" if family["nread"] else {"u": "u32", "s": "s32", "f": "f32"}[family["fmt"][0]]
         given = "s32" if family["args"][-1][0] == 2 else "f32"
         counts[f"tex.{'a' * family['layered']}{axes}d.v4.{kind}.{given}"] += family["n"]
-    text = gzip.decompress((GOLDEN / "h200_texture_forms.jsonl.gz").read_bytes())
-    for line in map(json.loads, text.splitlines()[1:]):
-        if "digests" in line:
-            counts[line["opcode"]] += BLOCK * len(line["digests"])
-    return "hopper: fetches recorded on an H200", counts
+    for name in ("h200_texture_forms.jsonl.gz", "h100_texture_levels.jsonl.gz"):
+        text = gzip.decompress((GOLDEN / name).read_bytes())
+        for line in map(json.loads, text.splitlines()[1:]):
+            if "digests" in line:
+                counts[line["opcode"]] += BLOCK * len(line["digests"])
+    return "hopper: fetches recorded on an H200 or an H100", counts
 
 
 def _accesses() -> Section:

@@ -175,11 +175,10 @@ def test_what_is_no_form(text, error, message):
 @pytest.mark.parametrize(
     ("opcode", "reason"),
     [
-        ("tex.a2dms.v4.u32.s32", "several samples in a texel, which no texture of CUDA has"),
         (
             "txq.channel_order.b32",
             "properties but width, height and depth, which CUDA's driver has no answer to",
-        ),
+        )
     ],
 )
 def test_textures_of_other_kinds_are_legal_and_not_modelled(opcode, reason):

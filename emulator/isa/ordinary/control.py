@@ -12,7 +12,7 @@ _CLUSTER = (Needs("cluster", _90, "7.8"),)
 _ORDER = tuple(Needs(word, version="8.0") for word in ("release", "relaxed", "acquire"))
 _CTA = (Needs("cta", version="7.8"),)
 #: the number of a barrier, and how many threads come to it
-_BARRIER, _THREADS = "a:u32<0..15>", "b:u32<32..1024/32>"
+_BARRIER, _THREADS = "a:u32<0..15>", "b:u32<32..4294967264/32>"
 #: of alloca
 _ALIGNMENTS = ",".join(str(1 << n) for n in range(23))
 _WarpRow = partial(Row, scope="warp")

@@ -42,6 +42,16 @@ _FUSED = (
         _90,
         "8.1",
     ),
+    # The manual has .rn alone.
+    Row(
+        "fma.rounding=rz|rm|rp.oob{.relu}.type=bf16|bf16x2",
+        "d, a, b, c",
+        "",
+        _90,
+        "8.1",
+        effects="pure",
+        unmodelled="oob beside another rounding than rn, which nobody has documented or recorded",
+    ),
     Row("mad.rounding{.ftz}{.sat}.type=f32", "d, a, b, c", "fused.fma", version="2.0"),
     Row("mad.rounding.type=f64", "d, a, b, c", "fused.fma", version="1.4"),
 )

@@ -43,7 +43,7 @@ def _updates() -> Iterator[Row]:
     for geometry, given in (("1d", 1), ("2d", 2), ("3d", 4)):
         for kind, operations, types in _UPDATES:
             form = f"sured.{kind}!.operation={operations}.geometry={geometry}.type={types}.{_CLAMP}"
-            yield Row(form, f"[s:surface;{given}], b:type+", needs=_WIDE if kind == "b" else ())
+            yield Row(form, f"[s:surface;{given}], b:type+", needs=_WIDE)
 
 
 _QUERIES = (

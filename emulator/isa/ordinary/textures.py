@@ -21,8 +21,6 @@ _PLAIN = (
 _CUBES = (("cube", "4", 4, "c:b32?"), ("acube", "a4", 4, "c:b32?"))
 #: the components of a texel, and the registers that they take
 _RESULTS = (("v4.type=u32|s32|f32", 4), ("v4.type=f16", 4), ("v2.type=f16x2", 2))
-#: of a texel with several samples: there is no way in CUDA to make such a texture
-_SAMPLES = "several samples in a texel, which no texture of CUDA has"
 #: the driver of an H200 drops a kernel that asks for them, without a word
 _UNKNOWN_ANSWER = "properties but width, height and depth, which CUDA's driver has no answer to"
 
@@ -43,10 +41,11 @@ def _fetches() -> Iterator[Row]:
                 yield Row(f"tex.level!.{form}", f"{fetch}, level:ctype, {behind}")
                 yield Row(f"tex.grad!.{form}", f"{fetch}, {slopes}, {behind}")
         for base in ("", "base!."):
+            # A sample's number leads; textures of CUDA have no other than sample 0.
             for geometry, given in (("2dms", "4"), ("a2dms", "a4")):
                 form = f"{base}geometry={geometry}.{words}.ctype=s32"
                 operands = f"{d}, [t:texture;{given}], {{e~:s32*2}}?"
-                yield Row(f"tex.{form}", operands, unmodelled=_SAMPLES)
+                yield Row(f"tex.{form}", operands)
 
 
 def _gathers() -> Iterator[Row]:

@@ -18,7 +18,7 @@ from emulator.ptx.program import Address, Bound, Statement, Vector, items_of
 #: handles and the words of `_operands_of`, of lanes, to what they write, uint32 (lanes, results)
 Read = Callable[[Mapping[int, Texture], Array, Sequence[Array]], NDArray[np.uint32]]
 #: geometry -> coordinates that count; those behind them fill a vector of four
-_COUNTED = {"3d": 3, "a2d": 3, "cube": 3}
+_COUNTED = {"3d": 3, "a2d": 3, "cube": 3, "2dms": 3}
 #: geometry -> offsets that count, where it is not all that are given
 _OFFSETS = {"3d": 3}
 #: geometry -> derivatives that count along x, and along y
