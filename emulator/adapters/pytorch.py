@@ -60,14 +60,16 @@ def simulated_gpu(
     "none".
     """
     with ExitStack() as stack:
-        yield _enter(stack, target, strict, autotune, options)
+        # Triton keeps what it compiled by device: a name of its own keeps a context's apart.
+        name = f"simulated {find_chip(target).name}"
+        yield _enter(stack, target, name, strict, autotune, options)
 
 
 def install(
     target: str | Target, *, strict: bool = False, autotune: Choice = "first", **options: Any
 ) -> SimulatedGPU:
     """Gives the process a device "cuda" for the rest of its life, as `simulated_gpu` does."""
-    return _enter(_forever, target, strict, autotune, options)
+    return _enter(_forever, target, 0, strict, autotune, options)
 
 
 #: what `install` has entered, which nothing ends
@@ -77,6 +79,7 @@ _forever = ExitStack()
 def _enter(
     stack: ExitStack,
     target: str | Target,
+    device: str | int,
     strict: bool,
     autotune: Choice,
     options: Mapping[str, Any],
@@ -96,7 +99,7 @@ def _enter(
         build.enter_one_thread(entered)
         driver = None
         if importlib.util.find_spec("triton") is not None:
-            driver = Driver(chip.name, options, Tuning(autotune), f"simulated {chip.name}", "cuda")
+            driver = Driver(chip.name, options, Tuning(autotune), device, "cuda")
             enter_driver(entered, driver)
         stack.push(entered.pop_all())
     products.used.clear()

@@ -171,6 +171,8 @@ def _leaves(name: str, kind: Any, value: Any) -> Iterator[tuple[str, str, Any]]:
 
 def _whole(tensor: Any, size: int) -> tuple[int, tuple[int, ...]]:
     """Bytes of an element and shape of a tensor that is all of its memory."""
+    if not hasattr(tensor, "is_contiguous"):  # a package's own view, such as flag-gems'
+        return 0, ()
     element = tensor.element_size()
     if tensor.numel() * element == size and tensor.is_contiguous() and element <= 8:
         return element, tuple(tensor.shape)

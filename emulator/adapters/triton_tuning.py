@@ -64,6 +64,8 @@ class Tuning:
             return 1.0 if self._is_named(settings, tuner.configs) else 2.0
         if self._choice == "first" and self._best is not None:
             return 2.0
+        if config.pre_hook is not None:  # it may give descriptors the shapes of their blocks
+            config.pre_hook(tuner.nargs | meta | settings)
         try:
             # Shared memory that the GPU lacks shows when a kernel is loaded.
             compiled = tuner.fn.run(*args, **(meta | settings | {"warmup": True}))

@@ -362,9 +362,29 @@ def test_for_a_whole_process():
         "import torch\n"
         "x = torch.randn(8, 8, device='cuda', requires_grad=True)\n"
         "(x @ x).sum().backward()\n"
-        "print(torch.cuda.get_device_name(), x.grad.device, gpu.used.chip)"
+        "print(torch.cuda.get_device_name(), x.grad.device, gpu.used.chip)\n"
+        "print(gpu.driver is None or gpu.driver.get_current_device())"
     )
     ran = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, timeout=120
     )
-    assert (ran.returncode, ran.stdout) == (0, "NVIDIA A100 cuda:0 A100\n"), ran.stderr
+    assert (ran.returncode, ran.stdout) == (0, "NVIDIA A100 cuda:0 A100\n0\n"), ran.stderr
+
+
+@pytest.mark.filterwarnings("ignore:Warning only once")
+def test_a_package_registers_kernels_of_its_own():
+    with simulated_gpu("H100"):
+        x = torch.ones(4, device="cuda")
+        own = torch.library.Library("aten", "IMPL")
+        own.impl("neg", lambda x: x + 41, "CUDA", allow_override=False)
+        assert torch.neg(x).tolist() == [42] * 4
+        own._destroy()
+        assert torch.neg(x).tolist() == [-1] * 4
+
+
+def test_a_package_asks_for_pytorchs_own_copy():
+    keys = torch._C.DispatchKeySet(torch._C.DispatchKey.CompositeExplicitAutograd)
+    with simulated_gpu("H100"):
+        x = torch.zeros(4, device="cuda")
+        torch.ops.aten.copy_.default.redispatch(keys, x, torch.arange(4.0))
+        assert x.tolist() == [0, 1, 2, 3]

@@ -129,6 +129,20 @@ def test_tuples_and_reinterpreted_tensors():
     assert values.tolist() == [3.0, 6.0]
 
 
+class Strided:
+    """A view as flag-gems makes its own: memory, and little of what tensors have."""
+
+    def __init__(self, tensor):
+        for name in ("data_ptr", "untyped_storage", "element_size", "dtype", "device", "numel"):
+            setattr(self, name, getattr(tensor, name))
+
+
+def test_a_view_that_is_no_tensor():
+    x, out = torch.arange(8.0), torch.zeros(8)
+    on("H100", doubled)[(1,)](Strided(x[4:]), Strided(out), 4, BLOCK=4)
+    assert out.tolist() == [8, 10, 12, 14, 0, 0, 0, 0]
+
+
 def test_a_number_is_a_grid_too():
     x, out = torch.arange(8.0), torch.zeros(8)
     on("H100", doubled)[1](x, out, 8, BLOCK=8)
@@ -173,6 +187,27 @@ def test_the_first_configuration_is_taken():
     assert used_block(tuned([32, 16])) == 32
     assert used_block(tuned([16, 32]), autotune="all agree") == 16
     assert used_block(tuned([16, 32]), autotune={"BLOCK": 32}) == 32
+
+
+@triton.jit
+def row_sums(descriptor, out, n, ROWS: tl.constexpr):
+    row = tl.program_id(0) * ROWS
+    tl.store(out + row + tl.arange(0, ROWS), tl.sum(descriptor.load([row, 0]), 1))
+
+
+@pytest.mark.parametrize("choice", ["first", "all agree", {"ROWS": 8}])
+def test_a_configuration_prepares_its_descriptors(choice):
+    from triton.tools.tensor_descriptor import TensorDescriptor
+
+    def prepare(given):
+        given["descriptor"].block_shape = [given["ROWS"], 16]
+
+    configs = [triton.Config({"ROWS": rows}, pre_hook=prepare) for rows in (16, 8)]
+    kernel = triton.autotune(configs, key=["n"])(triton.jit(row_sums.fn))
+    x, out = torch.arange(256.0).reshape(16, 16), torch.zeros(16)
+    descriptor = TensorDescriptor(x, [16, 16], [16, 1], [1, 1])
+    on("H100", kernel, autotune=choice)[lambda meta: (16 // meta["ROWS"],)](descriptor, out, 16)
+    assert torch.equal(out, x.sum(1))
 
 
 def test_a_configuration_that_does_not_fit_is_passed_over():

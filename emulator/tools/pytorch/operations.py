@@ -72,10 +72,9 @@ class Computer:
         return multiply(rule, *codes, self.target, choice.order, out, self.engine, self.recipe)
 
     def product_with_addend(
-        self, operation: str, c: Any, a: Any, b: Any, alpha: float, beta: float
+        self, operation: str, c: Any, a: Any, b: Any, out: str, alpha: float, beta: float
     ) -> Array | None:
         """Codes of alpha·A·B + beta·C; None where it is no product of a library."""
-        out = FORMAT_NAMES.get(a.dtype, "")
         found = self._choose(operation, a, b, out, c=c, alpha=alpha, beta=beta)
         if found is None:
             return None
@@ -135,6 +134,8 @@ class Computer:
             choice = choice._replace(order=order).at_most("rule", "recorded for alpha = beta = 1")
         if c is not None and tuple(c.shape) not in ((n,), (*a.shape[:-1], n)):
             choice = choice.at_most("none", "an addend that is broadcast was not recorded")
+        if c is not None and kinds[0] in ("f16", "bf16") and out == "f32":
+            choice = choice.at_most("rule", f"recorded with results of {kinds[0]}")
         if kinds[0] in ("e4m3", "e5m2") and (*kinds, out) != ("e4m3", "e4m3", "bf16"):
             choice = choice.at_most("rule", "recorded for e4m3 with results of bf16")
         if operation.startswith("_scaled_mm "):
@@ -245,25 +246,30 @@ def _dot(computer: Computer, x: Any, y: Any) -> Any:
     return None if made is None else tensor_of(result_codes(*made, out)[0, 0], out)
 
 
-def _addmm(computer: Computer, c: Any, a: Any, b: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
-    return _with_addend(computer, "addmm", c, a, b, beta, alpha)
+def _addmm(
+    computer: Computer, c: Any, a: Any, b: Any, out: Any = None, *, beta: Any = 1, alpha: Any = 1
+) -> Any:
+    return _with_addend(computer, "addmm", c, a, b, out, beta, alpha)
 
 
-def _baddbmm(computer: Computer, c: Any, a: Any, b: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
-    return _with_addend(computer, "baddbmm", c, a, b, beta, alpha)
+def _baddbmm(
+    computer: Computer, c: Any, a: Any, b: Any, out: Any = None, *, beta: Any = 1, alpha: Any = 1
+) -> Any:
+    return _with_addend(computer, "baddbmm", c, a, b, out, beta, alpha)
 
 
 def _addmv(computer: Computer, c: Any, a: Any, x: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
-    made = _with_addend(computer, "addmv", c[..., None], a, x[:, None], beta, alpha)
+    made = _with_addend(computer, "addmv", c[..., None], a, x[:, None], None, beta, alpha)
     return None if made is None else made[:, 0]
 
 
 def _with_addend(
-    computer: Computer, operation: str, c: Any, a: Any, b: Any, beta: Any, alpha: Any
+    computer: Computer, operation: str, c: Any, a: Any, b: Any, out: Any, beta: Any, alpha: Any
 ) -> Any:
-    """alpha·A·B + beta·C."""
-    made = computer.product_with_addend(operation, c, a, b, alpha, beta)
-    return None if made is None else tensor_of(made, FORMAT_NAMES[a.dtype])
+    """alpha·A·B + beta·C, of the type `out` (None: that of A)."""
+    kind = FORMAT_NAMES.get(out or a.dtype, "")
+    made = computer.product_with_addend(operation, c, a, b, kind, alpha, beta)
+    return None if made is None else tensor_of(made, kind)
 
 
 def _scaled_mm(

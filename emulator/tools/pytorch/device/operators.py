@@ -33,6 +33,7 @@ from emulator.tools.pytorch.unknown import unknown_kind
 
 _frames = torch._C._dynamo.eval_frame
 _CPU_KEY = torch._C.DispatchKey.CPU
+_COMPOSITE_KEY = torch._C.DispatchKey.CompositeExplicitAutograd
 _CPU = torch.device("cpu")
 #: operators that take tensors of both devices: copies, and indices on the CPU
 _MIXED = {"copy_", "index", "index_put_", "index_put", "_index_put_impl_", "set_", "_copy_from"}
@@ -174,11 +175,29 @@ class Operators:
         attention = _aten.scaled_dot_product_attention.default
         for key in ("CUDA", "AutogradCUDA"):
             own.impl(attention, self.attention.__call__, key)
+        # Packages such as flag-gems put kernels of theirs in the place of these, which PyTorch 2.11
+        # refuses for what it has in this list.
+        torch.library._impls.difference_update(own._op_impls)
+        own._op_impls.clear()
+        self._enter_redispatch(stack)
         # Where torch.compile leaves an operator to Python, it would compile what is below as well.
         skip = _frames._FrameAction.SKIP
         for method in (self.run, self.attention.__call__):
             code = method.__code__
             _frames.set_code_exec_strategy(code, _frames._FrameExecStrategy(skip, skip))
+
+    def _enter_redispatch(self, stack: ExitStack) -> None:
+        """Answers packages that ask for PyTorch's own kernel by its key: this build has none."""
+        original = torch._ops.OpOverload.redispatch
+
+        def redispatch(function: Any, /, keys: Any, *args: Any, **kwargs: Any) -> Any:
+            whole = keys.has(_COMPOSITE_KEY) and name_of(function) in _WHOLE
+            if whole and any(getattr(x, "is_cuda", False) for x in args):
+                return self.run(function, *args, **kwargs)
+            return original(function, keys, *args, **kwargs)
+
+        stack.callback(setattr, torch._ops.OpOverload, "redispatch", original)
+        torch._ops.OpOverload.redispatch = redispatch
 
     def run(self, function: Any, *args: Any, **kwargs: Any) -> Any:
         """The result of an operator of which an operand or the result is on the device."""
