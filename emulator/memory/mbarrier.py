@@ -44,7 +44,7 @@ class Undefined(IntFlag):
 
 
 #: a word of a barrier, or an array of them
-Number = TypeVar("Number", int, Array)
+Number = TypeVar("Number", int, Array, int | Array)
 
 
 class Change(NamedTuple):
