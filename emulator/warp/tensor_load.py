@@ -49,7 +49,8 @@ def reduced(
     if type_ != "f32":
         found = getattr(registers.view(TYPES[type_].values), extreme)(-1)
         return np.asarray(found).view(np.uint32)
-    take = partial(_RULES[extreme].text, ARRAYS, TYPES["f32"], nan=nan, abs=absolute)
+    rule = _RULES[extreme]
+    take = partial(rule.text, ARRAYS, TYPES["f32"], **rule.options(nan=nan, abs=absolute))
     out: Array = reduce(take, np.moveaxis(registers, -1, 0))
     return out
 

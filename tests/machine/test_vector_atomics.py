@@ -52,7 +52,7 @@ def one_after_the_other(ins, held, places, words):
         after = 0
         for at in range(0, t.size, t.bits):
             parts = [word >> at & t.mask for word in (held[place], *given)]
-            after |= update.reference(t.element, *parts, operation=operation) << at
+            after |= update(t.element, *parts, operation=operation) << at
         held[place] = after
     return before, held
 
