@@ -88,7 +88,7 @@ class Elementwise(NamedTuple):
         table = np.array([*words, pointer(out), _STEP], np.int64)
 
         def piece(first: int, last: int) -> int:
-            return int(self.call(pointer(table), first, last, 0))
+            return int(self.call(first, last, pointer(table), 0))
 
         warps = len(out) // WARP
         if warps:
