@@ -62,7 +62,11 @@ def test_what_was_never_compared_is_modelled(opcode, target):
 @pytest.mark.parametrize(
     ("opcode", "target", "level"),
     [
-        ("tex.2d.v4.f32.f32", "sm_90", "validated: 4,702,208 fetches recorded on an H200 or an H100"),
+        (
+            "tex.2d.v4.f32.f32",
+            "sm_90",
+            "validated: 4,702,208 fetches recorded on an H200 or an H100",
+        ),
         ("tex.2d.v4.f32.f32", "sm_100a", "modelled"),
         ("tex.2d.v2.f16x2.s32", "sm_90a", "modelled"),
     ],
