@@ -49,6 +49,17 @@ def test_what_linear_does_with_a_bias():
     assert used[0].operation == "addmm"
 
 
+def test_a_sum_may_be_wider_than_its_operands():
+    a, b = normal(64, 128, dtype=torch.bfloat16), normal(128, 64, dtype=torch.bfloat16, seed=1)
+    c = normal(64, 64, dtype=torch.float32, seed=2)
+    acc = gemm(a, b, instruction=WGMMA.format("bf16"), target="H200")
+    with tensor_core_matmul("H200") as used:
+        found = torch.addmm(c, a, b, out_dtype=torch.float32)
+        batch = torch.baddbmm(c[None], a[None], b[None], out_dtype=torch.float32)
+    assert torch.equal(found, acc + c) and torch.equal(batch[0], found)
+    assert used[0].evidence == "rule"
+
+
 def test_backward_products_are_the_gpus_too():
     x, w = (normal(*s, dtype=torch.float16, seed=i) for i, s in enumerate([(32, 64), (48, 64)]))
     x.requires_grad_(), w.requires_grad_()
