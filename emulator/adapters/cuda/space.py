@@ -53,14 +53,16 @@ class Space:
         return array
 
     def offset(self, address: int) -> int:
-        """Where the buffer at an address lies in the file; CudaError where none of ours does."""
+        """Where the buffer at an address lies in its file; CudaError where none does."""
         if address not in self._offsets or address not in self._kinds:
             raise CudaError(INVALID_VALUE)
         return self._offsets[address]
 
-    def import_(self, array: Array) -> int:
-        """Lets programs reach bytes of another process; their address."""
-        return self._add(array, "imported")
+    def import_(self, array: Array, offset: int) -> int:
+        """Lets programs reach bytes of another process's file; their address."""
+        address = self._add(array, "imported")
+        self._offsets[address] = offset
+        return address
 
     def place(self, array: Array, kind: Kind) -> int:
         """Lets programs reach bytes; their address."""

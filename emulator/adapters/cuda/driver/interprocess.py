@@ -63,7 +63,7 @@ def open_memory(out: int, handle: bytes, flags: int) -> None:
             array = mapped(taken, offset, size)
         finally:
             os.close(taken)
-        _opened[handle] = _Opened(space().import_(array), 0)
+        _opened[handle] = _Opened(space().import_(array, offset), 0)
     _opened[handle].count += 1
     put(out, "Q", _opened[handle].address)
 
@@ -149,4 +149,4 @@ def import_pointer(out: int, pool: int, data: int) -> None:
     found = handles.find(pool, ImportedPool)
     if not size:
         raise CudaError(INVALID_VALUE)
-    put(out, "Q", space().import_(mapped(found.file, offset, size)))
+    put(out, "Q", space().import_(mapped(found.file, offset, size), offset))
