@@ -24,7 +24,7 @@ THREAD_ROWS = [
     for row in ROWS
     if row.rule and row.scope == "thread"
     and not row.form.endswith("b128")
-    and not row.rule.startswith(("atomic.", "sparse_vectors."))
+    and not row.rule.startswith(("atomic.", "multimem.", "sparse_vectors."))
 ]  # fmt: skip
 WARP_ROWS = [row for row in ROWS if row.rule and row.scope == "warp"]
 
@@ -227,11 +227,28 @@ def test_the_engines_agree_on_atomic_operations(row, space):
         assert got.tolist() == want, str(ins)
 
 
+MULTIMEM_ROWS = [row for row in ROWS if row.rule.startswith("multimem.")]
+
+
+@pytest.mark.parametrize("row", MULTIMEM_ROWS, ids=lambda row: row.form)
+def test_the_engines_agree_on_words_of_devices(row):
+    rng = np.random.default_rng(4)
+    for ins in sampled(row, 3):
+        name = ins.types[0]
+        words = boundary_words(name)
+        picked = [[words[i] for i in rng.integers(0, len(words), 150)] for _ in range(3)]
+        columns = [column + random_words(name, 50, rng) for column in picked]
+        got = bind_vector(ins)(*(array_of(name, column) for column in columns))
+        reference = bind_reference(ins)
+        want = [reference(*case) for case in zip(*columns, strict=True)]
+        assert got.tolist() == want, str(ins)
+
+
 def test_every_row_with_a_rule_is_executed():
     b128 = [row for row in ROWS if row.form.startswith("mov.type=b128")]
     # test_small_floats.py has those of vectors of registers.
     vectors = [row for row in ROWS if row.form.startswith(("spcompress", "spdecompress"))]
-    tested = [*THREAD_ROWS, *WARP_ROWS, *ATOMIC_ROWS, *b128, *vectors]
+    tested = [*THREAD_ROWS, *WARP_ROWS, *ATOMIC_ROWS, *MULTIMEM_ROWS, *b128, *vectors]
     assert {row for row in ROWS if row.rule} == set(tested)
     assert len(tested) > 250
 

@@ -25,15 +25,16 @@ pytestmark = pytest.mark.sampled(6)
 OPCODES = GOLDEN / "scalar" / "opcodes.txt"
 #: modifiers that say when or where an instruction acts, or what its rule does in any case
 WITHOUT_EFFECT = {
-    "approx", "aligned", "async", "bulk_group", "cc", "from", "hint", "noftz", "pack", "reduce",
-    "mbarrier::complete_tx::bytes", "scope", "semantics", "sync", "to", "vec",
+    "approx", "aligned", "async", "bulk", "bulk_group", "cc", "cp", "from", "hint", "ld_reduce",
+    "mbarrier::complete_tx::bytes", "noftz", "pack", "red", "reduce", "scope", "semantics", "sync",
+    "to", "vec", "weak",
 }  # fmt: skip
 #: the same where a rule of its own stands for them, and the one that nobody could record
 OWN_RULES = {
     ("sat", "conversion.pack"), ("sat", "conversion.pack_onto"), ("any", "lanes.match_any"),
     *((word, "sparse_vectors.compress") for word in ("sp", "count")),
     *(("rounding", f"small_floats.{name}") for name in ("add", "sub", "mul", "fma")),
-    ("all", "lanes.match_all"), ("oob", "fused.fma_oob"), ("rounding", "fused.fma_oob"),
+    ("all", "lanes.match_all"), ("space", "multimem.reduce"), ("oob", "fused.fma_oob"), ("rounding", "fused.fma_oob"),
 }  # fmt: skip
 
 

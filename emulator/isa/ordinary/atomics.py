@@ -93,7 +93,7 @@ _Fp8 = partial(_Multimem, targets=having("multimem.e4m3"), version="8.6")
 def _loads_reduced() -> Iterator[Row]:
     load = partial(_Multimem, rule="multimem.reduce", effects="reads polls")
     small = partial(_Fp8, rule="multimem.reduce", effects="reads polls")
-    sums = partial(small, unmodelled="the rounding of sums of fp8 is not known")
+    sums = partial(small, rule="", unmodelled="the rounding of sums of fp8 is not known")
     for order in ("{.weak}", f".semantics=relaxed|acquire.{SCOPE}"):
         form = f"multimem.ld_reduce!{order}{{.space=global}}.operation=%s%s.type=%s"
         for operations, types in _INTEGERS:
