@@ -34,7 +34,8 @@ OWN_RULES = {
     ("sat", "conversion.pack"), ("sat", "conversion.pack_onto"), ("any", "lanes.match_any"),
     *((word, "sparse_vectors.compress") for word in ("sp", "count")),
     *(("rounding", f"small_floats.{name}") for name in ("add", "sub", "mul", "fma")),
-    ("all", "lanes.match_all"), ("space", "multimem.reduce"), ("oob", "fused.fma_oob"), ("rounding", "fused.fma_oob"),
+    ("all", "lanes.match_all"), ("space", "multimem.reduce"),
+    ("oob", "fused.fma_oob"), ("rounding", "fused.fma_oob"),
 }  # fmt: skip
 
 
