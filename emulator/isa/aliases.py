@@ -173,6 +173,9 @@ def _parse_short(text: str) -> Instruction:
         if block := re.fullmatch(r"block([1-9][0-9]{0,3})", word):
             # MMA-Sim counts the elements that share a scale, PTX the scales of an instruction.
             words[place] = f"scale_vec::{k // int(block[1])}X"
+    others = [word for word in words if word not in TYPES]
+    if len(set(others)) < len(others):
+        _refuse_short(text)
     found: dict[int, list[Instruction]] = {}
     for ins in matrix_opcodes.expand():
         spelled = str(ins).split(".")

@@ -186,7 +186,8 @@ def _together(
     studies: list[ErrorStudy] = []
     missing: list[str] = []
     for each in instructions:
-        own = idesc if is_tensor_product(str(each)) else None
+        text = str(each) if isinstance(each, (str, Instruction)) else ""
+        own = idesc if is_tensor_product(text) else None
         ins = accumulating(each, own)
         wanted = [] if targets is None else several(targets)
         names = [x.name if isinstance(x, Recipe) else find_target(x).name for x in wanted]
