@@ -109,6 +109,11 @@ def effects_of(opcode: str) -> frozenset[str]:
         return frozenset()
 
 
+def opcode_of(given: object) -> str:
+    """The opcode of a text or an instruction; "" for anything else, which a caller may give."""
+    return str(given) if isinstance(given, (str, Instruction)) else ""
+
+
 def version_numbers(version: str) -> tuple[int, int]:
     """PTX versions as they compare: "8.7" is (8, 7)."""
     major, _, minor = version.partition(".")

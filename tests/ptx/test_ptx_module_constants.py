@@ -89,7 +89,6 @@ def evaluated(text):
     return value
 
 
-@pytest.mark.sampled(4)
 @pytest.mark.parametrize(("text", "want"), MEASURED)
 def test_integers(text, want):
     value = evaluated(text)

@@ -13,7 +13,7 @@ import numpy as np
 from dtypes import FORMATS, Array, Format, codes_from_array
 from emulator.arrays import accepts_tensors, as_array, several
 from emulator.errors import OperandError, UnsupportedError, listing, whole
-from emulator.isa.instruction import Instruction
+from emulator.isa.instruction import Instruction, opcode_of
 from emulator.isa.kinds import is_tensor_product
 from emulator.isa.matrix import MatrixInstruction
 from emulator.isa.recipe import Recipe
@@ -154,7 +154,7 @@ def _instructions(
     idesc: InstructionDescriptor | int | None,
 ) -> list[Multiplication]:
     chosen = [
-        as_multiplication(ins, idesc if is_tensor_product(str(ins)) else None)
+        as_multiplication(ins, idesc if is_tensor_product(opcode_of(ins)) else None)
         for ins in several(given)
     ]
     if not chosen:

@@ -21,7 +21,7 @@ from dtypes.codec import NumberClass
 from emulator.arith.recipes import Arithmetic
 from emulator.arrays import several
 from emulator.errors import OperandError, UnsupportedError, hint, listing, one_of, shown, whole
-from emulator.isa.instruction import Instruction
+from emulator.isa.instruction import Instruction, opcode_of
 from emulator.isa.kinds import is_tensor_product
 from emulator.isa.matrix import MatrixInstruction
 from emulator.isa.recipe import Recipe
@@ -186,8 +186,7 @@ def _together(
     studies: list[ErrorStudy] = []
     missing: list[str] = []
     for each in instructions:
-        text = str(each) if isinstance(each, (str, Instruction)) else ""
-        own = idesc if is_tensor_product(text) else None
+        own = idesc if is_tensor_product(opcode_of(each)) else None
         ins = accumulating(each, own)
         wanted = [] if targets is None else several(targets)
         names = [x.name if isinstance(x, Recipe) else find_target(x).name for x in wanted]
