@@ -20,6 +20,7 @@ OPTIONAL = {
     "numba": "numba_cuda",
     "warp": "warp.config",  # tests/warp is found as warp
     "cutlass": "cutlass",
+    "tilelang": "tilelang",
 }
 
 
