@@ -21,14 +21,14 @@ from emulator.machine.shared.operands import word_type
 #: words to the destination's word, or to several; immediate operands are integers
 Emit = Callable[..., Any]
 
-#: the rule of instructions that write to memory
-_ATOMIC = "atomic.update"
+#: effects of instructions whose rule is about words in memory
+_OF_MEMORY = {"reads", "writes"}
 _known: dict[tuple[str, ...], Emit | None] = {}
 
 
 def find(instruction: OrdinaryInstruction, given: Mapping[str, str]) -> Emit | None:
     """The instruction as a function of an emitter and source words; None where there is none."""
-    if not instruction.rule or instruction.rule == _ATOMIC:
+    if not instruction.rule or instruction.effects & _OF_MEMORY:
         return None
     key = (str(instruction), *(f"{name}={word}" for name, word in sorted(given.items())))
     if key not in _known:
