@@ -44,7 +44,11 @@ def as_array(given: object, name: str) -> Array:
 
 def several(given: object) -> list[Any]:
     """What callers give one of, or several; what each is, they must check."""
-    if isinstance(given, Iterable) and not isinstance(given, str) and getattr(given, "ndim", 1) != 0:
+    if (
+        isinstance(given, Iterable)
+        and not isinstance(given, str)
+        and getattr(given, "ndim", 1) != 0
+    ):
         return list(given)
     return [given]
 

@@ -22,7 +22,7 @@ from emulator.machine.shared.operands import word_type
 Emit = Callable[..., Any]
 
 #: effects of instructions whose rule is about words in memory
-_OF_MEMORY = {"reads", "writes"}
+_OF_MEMORY = {"reads", "writes", "reduces"}
 _known: dict[tuple[str, ...], Emit | None] = {}
 
 
