@@ -459,7 +459,7 @@ def test_an_error_shows_the_statement():
         ("cp.async.bulk.prefetch.tensor.2d.L2.global.tile [g];", "takes 2 coordinates in braces"),
         (
             "cp.async.bulk.prefetch.tensor.2d.L2.global.tile [g, {r, 1.5}];",
-            "is an integer; got 1.5",
+            "is of integers; got 1.5",
         ),
         ("mov.b32 r, tile[1];", "'tile' is not declared"),
     ],
