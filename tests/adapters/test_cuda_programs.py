@@ -495,7 +495,8 @@ def test_graphs_of_cuda_core_loop_and_call_python():
 def test_some_of_numbas_own_tests_pass():
     tests = "numba.cuda.tests.cudapy."
     pytest.importorskip("numba_cuda")
-    pytest.importorskip("filecheck")
+    for name in ("cffi", "filecheck"):
+        pytest.importorskip(name)
     names = ["test_py2_div_issue", "test_cooperative_groups"]
     code, _, err = run(
         "--gpu", "H100", "--", sys.executable, "-W", "ignore", "-m", "unittest",
