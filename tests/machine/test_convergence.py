@@ -22,7 +22,8 @@ OTHERWISE = {"two": [4], "ind": [1], "flips": [19]}
 
 
 def held_in(name):
-    return np.load(GOLDEN / "convergence" / f"{name}.npz")
+    with np.load(GOLDEN / "convergence" / f"{name}.npz") as held:
+        return dict(held)
 
 
 def recursion(name, engine):

@@ -38,7 +38,8 @@ def write(path, found, about):
 
 def read(path=RECORDED):
     """The PTX and the digests of each program, by name; and where they come from."""
-    held = np.load(path)
+    with np.load(path) as file:
+        held = dict(file)
     texts = json.loads(lzma.decompress(held["ptx"].tobytes()))
     pairs = zip(texts.values(), held["digests"], strict=True)
     return dict(zip(texts, pairs, strict=True)), json.loads(held["about"].tobytes())

@@ -188,7 +188,8 @@ class Edited:
 
     def run(self, kernel):
         """The launch of "bad", with the statement taken out, or "ok", as it was recorded."""
-        held = np.load(GOLDEN / f"{self.recording}.npz")
+        with np.load(GOLDEN / f"{self.recording}.npz") as file:
+            held = dict(file)
         meta, lines = json.loads(bytes(held["meta"])), bytes(held["ptx"]).decode().splitlines()
         if kernel == "bad":
             assert " ".join(lines[self.line - 1].split()) == self.removed
@@ -215,7 +216,7 @@ def _fixed(text, meta, held):
 
 
 def _movable(text, meta, held):
-    arrays = [held[f"in{i}"] for i in range(sum(x.startswith("in") for x in held.files))]
+    arrays = [held[f"in{i}"] for i in range(sum(x.startswith("in") for x in held))]
     arguments = []
     parameters = Module(text, target="sm_90a")[meta["entry"]].parameters
     # Triton has folded integers that are 1 away.
