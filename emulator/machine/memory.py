@@ -130,26 +130,36 @@ class Memory:
         which is put here as `map` puts it. multimem statements at the result reach all of them.
         Raises OperandError for fewer than one device, for memory of different sizes, and as `map`.
         """
+        if not isinstance(devices, Sequence) or isinstance(devices, (str, bytes)):
+            raise OperandError(f"a multicast group takes a list of devices; got {shown(devices)}")
         title = needed(str, name) or f"multicast group of {len(devices)} devices"
         with self._alone():
-            held = [self._memory_of_device(x, f"device {i}") for i, x in enumerate(devices)]
-            sizes = sorted({made.size for made in held})
-            if len(sizes) != 1:
-                given = " and ".join(map(str, sizes)) or "no device"
+            given = [self._of_device(x, f"device {i}") for i, x in enumerate(devices)]
+            sizes = sorted({x.size if isinstance(x, Allocation) else x.nbytes for x in given})
+            if len(sizes) != 1 or not sizes[0]:
+                found = " and ".join(map(str, sizes)) or "no device"
                 raise OperandError(
-                    f"the devices of a multicast group have as many bytes each; got {given}"
+                    f"the devices of a multicast group have as many bytes each; got {found}"
                 )
+            held = [
+                x if isinstance(x, Allocation) else self._place_anywhere(x, f"device {i}")
+                for i, x in enumerate(given)
+            ]
             made = self._arena.multicast(title, sizes[0], tuple(x.address for x in held))
         return made.address
 
-    def _memory_of_device(self, given: Any, name: str) -> Allocation:
-        """The allocation that is the memory of a device, placed here if an array is given."""
+    def _of_device(self, given: object, name: str) -> Allocation | Array:
+        """The memory of a device: the allocation at an address, or an array."""
         if not isinstance(given, (int, np.integer)):
-            array = array_of_argument(given, name)
-            address = self._arena.vacant(array.nbytes)
-            self._put(address, array, name, array.flags.writeable, array)
-        elif (address := int(given)) not in self._arrays:
+            return array_of_argument(given, name)
+        if (address := int(given)) not in self._arrays:
             raise OperandError(f"nothing starts at {_hexadecimal(address)} in this Memory")
+        return self._arrays[address][1]
+
+    def _place_anywhere(self, array: Array, name: str) -> Allocation:
+        """The allocation of an array at an address that is free."""
+        address = self._arena.vacant(array.nbytes)
+        self._put(address, array, name, array.flags.writeable, array)
         return self._arrays[address][1]
 
     def free(self, address: int) -> None:

@@ -247,8 +247,13 @@ def test_wrong_groups():
     memory = Memory()
     with pytest.raises(OperandError, match="have as many bytes each; got 4 and 8"):
         memory.multicast([np.zeros(1, "u4"), np.zeros(2, "u4")])
+    assert memory.arrays == []
     with pytest.raises(OperandError, match="got no device"):
         memory.multicast([])
+    with pytest.raises(OperandError, match="takes a list of devices; got 5"):
+        memory.multicast(5)
+    with pytest.raises(OperandError, match="as many bytes each; got 0"):
+        memory.multicast([np.zeros(0, "u4")])
     with pytest.raises(OperandError, match="nothing starts at 0x10 in this Memory"):
         memory.multicast([16])
     group = memory.multicast([np.zeros(4, "u4")])

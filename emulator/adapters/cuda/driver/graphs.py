@@ -149,6 +149,11 @@ def node_of_kind(handle: int, kind: Kind) -> Node:
     return node
 
 
+def versions_of(kind: Kind, prefix: str) -> tuple[str, ...]:
+    """Endings of a function's names: the driver's of kernels have a version that says more."""
+    return ("", "_v2") if kind == Kind.KERNEL and prefix == "cu" else ("",)
+
+
 def structure_functions(
     register: Callable[..., Callable[[Implementation], Implementation]],
     prefix: str,
@@ -156,8 +161,7 @@ def structure_functions(
 ) -> None:
     """Registers the functions that add and change nodes whose parameters are a structure."""
     for kind, word in STRUCTURES.items():
-        # The driver's functions of kernels have a second version, which says more.
-        versions = ("", "_v2") if kind == Kind.KERNEL and prefix == "cu" else ("",)
+        versions = versions_of(kind, prefix)
         added = [f"{prefix}GraphAdd{word}Node{version}" for version in versions]
         changed = [f"{prefix}Graph{word}NodeSetParams{version}" for version in versions]
         register(*added)(partial(_add_read, readers[kind]))

@@ -17,7 +17,7 @@ from emulator.adapters.cuda.calls import (
 )
 from emulator.adapters.cuda.driver.devices import check_error
 from emulator.adapters.cuda.driver.graph_memory import Allocate, graph_memory
-from emulator.adapters.cuda.driver.graphs import READERS, STRUCTURES, Read, work_at
+from emulator.adapters.cuda.driver.graphs import READERS, STRUCTURES, Read, versions_of, work_at
 from emulator.adapters.cuda.driver.nodes import Child, Conditional, Graph, Kind, Node, Work
 from emulator.adapters.cuda.driver.streams import Record, Wait, stream_of, submit
 
@@ -157,7 +157,7 @@ def structure_functions(
 ) -> None:
     """Registers the functions that change nodes whose parameters are a structure."""
     for kind, word in STRUCTURES.items():
-        versions = ("", "_v2") if kind == Kind.KERNEL and prefix == "cu" else ("",)
+        versions = versions_of(kind, prefix)
         names = [f"{prefix}GraphExec{word}NodeSetParams{version}" for version in versions]
         register(*names)(partial(_change, readers[kind]))
 
