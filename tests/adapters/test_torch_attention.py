@@ -1,8 +1,5 @@
 """Fused attention on the simulated GPU has the bits that an H200 gave."""
 
-import shutil
-import subprocess
-
 import pytest
 
 pytest.importorskip("torch")
@@ -13,7 +10,6 @@ from attentions import digest, read, run
 
 from emulator import UnsupportedError
 from emulator.adapters.pytorch import simulated_gpu
-from emulator.tools.pytorch.device.kernel import KERNELS
 
 RECORDED = read()["results"]
 CASES = list(dict.fromkeys(name.rpartition(".")[0] for name in RECORDED))
@@ -86,19 +82,3 @@ def test_strict_takes_what_is_known_and_refuses_the_rest():
         q = torch.ones(1, 2, 70, 32, device="cuda", requires_grad=True)
         with pytest.raises(UnsupportedError, match="gradient of fused attention"):
             F.scaled_dot_product_attention(q, q, q).backward(q.detach())
-
-
-@pytest.mark.slow
-def test_the_ptx_is_that_of_its_source(tmp_path):
-    nvcc = shutil.which("nvcc") or pytest.skip("no nvcc")
-    version = subprocess.run([nvcc, "--version"], capture_output=True, text=True).stdout
-    if "release 13.0" not in version:
-        pytest.skip("attention.ptx is nvcc 13.0's")
-    made = tmp_path / "attention.ptx"
-    command = [nvcc, "-arch=compute_75", "-ptx", "-std=c++17", "-o", made, "attention.cu"]
-    subprocess.run(command, cwd=KERNELS, check=True)
-
-    def code(path):
-        return [x for x in path.read_text().splitlines() if not x.startswith("//")]
-
-    assert code(made) == code(KERNELS / "attention.ptx")

@@ -82,7 +82,7 @@ class _Case:
         return way
 
 
-def _pair(given: Any, axes: int, least: int) -> tuple[int, int]:
+def pair(given: Any, axes: int, least: int) -> tuple[int, int]:
     """A setting for both axes; `given`: one for all, or one for each."""
     settings = (least,) * (2 - axes) + tuple(given) * (axes if len(given) == 1 else 1)
     return int(settings[0]), int(settings[1])
@@ -110,7 +110,7 @@ def _case(
     if x.ndim not in (3, 4) or transposed or FORMAT_NAMES.get(x.dtype) not in kinds:
         return None
     axes = x.ndim - 2
-    shape = Shape(_pair(stride, axes, 1), _pair(padding, axes, 0), _pair(dilation, axes, 1), groups)
+    shape = Shape(pair(stride, axes, 1), pair(padding, axes, 0), pair(dilation, axes, 1), groups)
     return _Case(computer, x, w, shape)
 
 

@@ -73,8 +73,8 @@ def has_gradient(form: int, q: torch.Tensor, k: torch.Tensor) -> bool:
         return keys <= _gradient_block(q)[1]
     longest = max(queries, keys)
     if form == FLASH:
-        return longest <= 128 and width in (32, 64)
-    return queries > 1 and longest <= 64 and width in (32, 64)
+        return longest <= (128 if width <= 64 else 64) and width <= 128
+    return queries > 1 and longest <= 64 and width <= 128
 
 
 def attend_backward(
@@ -114,6 +114,16 @@ def _gradient_block(q: torch.Tensor) -> tuple[int, int]:
     if q.shape[-1] <= 64:
         return 64, 64
     return 128, 64 if q.dtype == torch.float32 else 128
+
+
+def _dot_threads(form: int, width: int) -> int:
+    """Threads that share the product of a row of so many elements; each takes 8 in turn."""
+    if form == EFFICIENT:
+        return -(-width // 64) * 2
+    held = -(-width // 32) * 32
+    if form == FLASH:
+        return 8 if held % 64 == 0 else 4
+    return 1 << (held // 8 - 1).bit_length()
 
 
 def _split_keys(width: int) -> int:
@@ -237,8 +247,9 @@ class _Rows(NamedTuple):
         return total * inverses.view(*shape, 1), logarithms.view(shape)
 
     def _power(self) -> np.float32:
-        """The scale of scores in powers of 2."""
-        return np.float32(float(self.scale) * math.log2(math.e))
+        """The scale of scores in powers of 2; FlashAttention multiplies in f64."""
+        wide = np.float64 if self.form == FLASH else np.float32
+        return np.float32(wide(self.scale) * wide(math.log2(math.e)))
 
     def gradients(
         self,
@@ -283,7 +294,7 @@ class _Rows(NamedTuple):
         width = result.shape[2]
         if self.form == EFFICIENT and result.dtype == torch.float32:
             return sum_(self.chip, result * given, -1, keepdim=True)
-        threads = -(-width // 64) * 2 if self.form == EFFICIENT else min(width, 64) // 8
+        threads = _dot_threads(self.form, width)
         dots = _new(result.shape[0] * result.shape[1])
         self.launch(
             "row_dots",

@@ -17,6 +17,7 @@ from emulator.matrices.library.recorded import Evidence
 from emulator.targets import Chip
 from emulator.tools.pytorch.composites import name_of
 from emulator.tools.pytorch.device.attending import Attention
+from emulator.tools.pytorch.device.convolutions import Convolutions
 from emulator.tools.pytorch.device.family import Answer, Family, Request, call_on_cpu
 from emulator.tools.pytorch.device.generator import of_device
 from emulator.tools.pytorch.device.images import Images
@@ -96,12 +97,30 @@ def _rms_gradient(
     return made.to(x.dtype), of_weight
 
 
+def _threshold(function: Any, x: Any, limit: Any, value: Any, out: Any = None) -> Any:
+    """A threshold; a GPU rounds it to the type of the tensor, the CPU to f32."""
+    if function is _aten.threshold_.default:
+        out = x
+    limit, value = (x.new_tensor(number) for number in (limit, value))
+    return torch.where(x <= limit, value, x, out=out)
+
+
+def _threshold_gradient(
+    function: Any, given: Any, x: Any, limit: Any, grad_input: Any = None
+) -> Any:
+    return torch.where(x <= x.new_tensor(limit), given.new_zeros(()), given, out=grad_input)
+
+
 #: operators that the CPU does not have as a GPU has them
-_WIDENING: dict[Any, Callable[..., Any]] = {
+_OTHERWISE: dict[Any, Callable[..., Any]] = {
     _aten._softmax.default: _softmax, _aten._log_softmax.default: _softmax,
     _aten._softmax_backward_data.default: _softmax_gradient,
     _aten._log_softmax_backward_data.default: _softmax_gradient,
     _aten._fused_rms_norm_backward.default: _rms_gradient,
+    _aten.threshold.default: _threshold, _aten.threshold_.default: _threshold,
+    _aten.threshold.out: _threshold,
+    _aten.threshold_backward.default: _threshold_gradient,
+    _aten.threshold_backward.grad_input: _threshold_gradient,
 }  # fmt: skip
 
 
@@ -159,8 +178,8 @@ class Operators:
         self.attention = Attention(chip, heap, products)
         #: asked in this order; the CPU computes what none of them answers
         self._families: tuple[Family, ...] = (
-            Random(chip, generator), self._multiply, Optimisers(chip), Images(chip),
-            Pointwise(chip), Ordered(chip), Ranges(chip), copied,
+            Random(chip, generator), Convolutions(chip, products, self._multiply), self._multiply,
+            Optimisers(chip), Images(chip), Pointwise(chip), Ordered(chip), Ranges(chip), copied,
         )  # fmt: skip
 
     def enter(self, stack: ExitStack) -> None:
@@ -262,8 +281,8 @@ class Operators:
                 self._enter_generator(stack)
             if plan.takes_generator:
                 args, kwargs = _each(_for_cpu, [args, kwargs])
-            if function in _WIDENING:
-                return _WIDENING[function](function, *args, **kwargs)
+            if function in _OTHERWISE:
+                return _OTHERWISE[function](function, *args, **kwargs)
             return call_on_cpu(function, args, kwargs)
 
 

@@ -27,8 +27,8 @@ from emulator.tools.pytorch.device.arithmetic import (
 from emulator.tools.pytorch.device.native import on_rows, take_turns
 from emulator.tools.pytorch.device.reductions import Sum
 
-#: the longest rows that a warp keeps in registers, forwards and backwards
-_ROW_OF_WARP, _GRADIENT_OF_WARP = 2048, 1024
+#: the longest rows that a warp keeps in registers: forwards, also from f16 to f32, and backwards
+_ROW_OF_WARP, _WIDENED_ROW_OF_WARP, _GRADIENT_OF_WARP = 2048, 1024, 1024
 _MOST_THREADS = 1024
 #: the longest row that a block keeps in registers
 _ROW_OF_BLOCK = 9 * _MOST_THREADS
@@ -46,11 +46,14 @@ def sums_of_warp(values: Array) -> Array:
     return halved(in_turns(values, lanes))
 
 
-def sums_of_rows(count: int, bytes_: int, address: int) -> Sums:
-    """The sums of rows of `count` elements of so many bytes, the first at an address."""
-    if count <= _ROW_OF_WARP:
+def sums_of_rows(count: int, bytes_: int, address: int, widens: bool) -> Sums:
+    """The sums of rows of `count` elements of so many bytes, the first at an address.
+
+    `widens`: the result is of a wider type, for which blocks keep no rows in registers.
+    """
+    if count <= (_WIDENED_ROW_OF_WARP if widens else _ROW_OF_WARP):
         return sums_of_warp
-    if count <= _ROW_OF_BLOCK:
+    if count <= _ROW_OF_BLOCK and not widens:
         return lambda values: sums_of_block(in_turns(values, _MOST_THREADS))
     return partial(_sums_in_vectors, _MOST_THREADS, bytes_, address, sums_of_block)
 
@@ -125,14 +128,20 @@ def _by_vectors(values: Array, threads: int, vector: int, place: int) -> Array:
     return out
 
 
-def sums_along(like: torch.Tensor, axis: int, gradient: bool = False) -> Sums:
-    """The sums along an axis of a contiguous tensor."""
-    count = like.shape[axis]
-    inner = prod(like.shape[axis + 1 :])
+def sums_along(x: torch.Tensor, axis: int, out: torch.dtype) -> Sums:
+    """The sums along an axis of a contiguous tensor, for a softmax of a type."""
+    count, inner = x.shape[axis], prod(x.shape[axis + 1 :])
     if inner > 1:
         return sums_of_columns(count, inner)
-    choose = gradient_sums_of_rows if gradient else sums_of_rows
-    return choose(count, like.element_size(), like.data_ptr())
+    return sums_of_rows(count, x.element_size(), x.data_ptr(), widens=out != x.dtype)
+
+
+def gradient_sums_along(given: torch.Tensor, axis: int) -> Sums:
+    """As `sums_along`, for the gradient."""
+    count, inner = given.shape[axis], prod(given.shape[axis + 1 :])
+    if inner > 1:
+        return sums_of_columns(count, inner)
+    return gradient_sums_of_rows(count, given.element_size(), given.data_ptr())
 
 
 def _difference(left: Any, right: Any) -> Any:
@@ -160,7 +169,7 @@ def _softmax(
     values, shape = rows_of(x, axis)
     shifted = on_rows(_difference, values, values.max(1, keepdims=True))
     powers = function(target, "exp", shifted)
-    sums = sums_along(x, axis)(powers)[:, None]
+    sums = sums_along(x, axis, out)(powers)[:, None]
     made = (
         on_rows(_difference, shifted, function(target, "log", sums))
         if logarithm
@@ -183,7 +192,7 @@ def softmax_gradient(
     given = given.contiguous()
     values, shape = rows_of(given, axis)
     factors, _ = rows_of(y, axis)
-    sums = sums_along(given, axis, gradient=True)(values)[:, None]
+    sums = gradient_sums_along(given, axis)(values)[:, None]
     if logarithm:
         factors = function(target, "exp", factors)
     return from_rows(fma(-factors, sums, values), shape, axis).to(out)

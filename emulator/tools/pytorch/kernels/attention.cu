@@ -2,7 +2,7 @@
 //
 // The forms are FlashAttention-2, the efficient kernel of CUTLASS, and cuDNN's for Hopper, whose
 // order was found from recordings. Intrinsics say where the compiler fused a product and a sum, and
-// where not. nvcc 13.0 makes attention.ptx of this file, as test_torch_attention says.
+// where not. nvcc 13.0 makes attention.ptx of this file, as test_torch_kernels says.
 #define FLASH 0
 #define EFFICIENT 1
 #define CUDNN 2
@@ -126,7 +126,7 @@ extern "C" __global__ void row_dots(const float *given, const float *results, fl
   unsigned row = blockIdx.x * blockDim.x + threadIdx.x;
   if (row >= rows) return;
   const float *a = given + (size_t)row * width, *b = results + (size_t)row * width;
-  float sums[8];
+  float sums[16];
 #pragma unroll 1
   for (unsigned thread = 0; thread < threads; thread++) {
     float sum = 0;

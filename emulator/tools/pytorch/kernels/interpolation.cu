@@ -1,7 +1,7 @@
 // Interpolation of images in PyTorch, with the arithmetic of its CUDA kernels in their order.
 //
 // They compute in f32, as PyTorch does for f16, bf16 and f32. A thread makes one pixel of one plane.
-// nvcc 13.0 makes interpolation.ptx of this file, as the test test_torch_images says.
+// nvcc 13.0 makes interpolation.ptx of this file, as test_torch_kernels says.
 
 __device__ float source(float scale, int place, int corners, bool cubic) {
   if (corners) return scale * place;

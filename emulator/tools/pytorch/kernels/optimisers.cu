@@ -1,7 +1,7 @@
 // Fused optimisers of PyTorch, with the arithmetic of its CUDA kernels in their order.
 //
 // They compute in f32; the tensors are f32 here, and rounded to their own
-// type after the step. nvcc 13.0 makes optimisers.ptx of this file, as test_torch_optimisers says.
+// type after the step. nvcc 13.0 makes optimisers.ptx of this file, as test_torch_kernels says.
 
 extern "C" __global__ void fused_adam(float *params, const float *grads, float *means,
                                       float *squares, float *greatest, unsigned count, float step,

@@ -3,7 +3,7 @@
 // A kernel is named op_, its operator, and the words that choose among its forms. All compute in
 // f32, as PyTorch does for f16, bf16 and f32 (its opmath): a, b and c are the tensors, p, q and r
 // numbers. ROUND marks where PyTorch rounds to the type of the tensors in between: type 0 is f32,
-// 1 is f16, 2 is bf16. nvcc 13.0 makes pointwise.ptx of this file, as the test test_pointwise says.
+// 1 is f16, 2 is bf16. nvcc 13.0 makes pointwise.ptx of this file, as test_torch_kernels says.
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 

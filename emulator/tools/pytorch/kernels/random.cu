@@ -4,7 +4,7 @@
 // other: `threads` is how many of those there are, so that word j of step s belongs to the element
 // thread + threads (4 s + j). Where `together` is set, a thread of PyTorch's makes so many elements
 // in a row, in one step or two.
-// nvcc 13.0 makes random.ptx of this file, as the test test_torch_random says.
+// nvcc 13.0 makes random.ptx of this file, as test_torch_kernels says.
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
