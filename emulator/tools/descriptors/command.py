@@ -5,44 +5,39 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from emulator.errors import OperandError, hint, listing, quoted, shown
 from emulator.isa.kinds import is_tensor
 from emulator.layout.descriptor import Descriptor
 from emulator.layout.tile import PATTERN_LINE, WINDOW
-from emulator.tools.arguments import add_arguments
 from emulator.tools.descriptors.description import as_hex, describe_descriptor, span, unused_bits
 from emulator.tools.descriptors.difference import diff_descriptors
 from emulator.tools.descriptors.tiles import ReadTile, StoredTile, needed_descriptor, read_tile
 from emulator.tools.report import Answer, render, together
 from emulator.tools.words import swizzle_width, whole_number
 
-if TYPE_CHECKING:
-    from argparse import ArgumentParser
-
 _EXAMPLE = "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16"
 
 
-def descriptor_arguments(parser: ArgumentParser) -> None:
-    helps = {
-        "given WORD|OPCODE": "64-bit words (0x, 0b or decimal), and a wgmma or tcgen05.mma to "
-        "check them for; of tcgen05.mma words below 2**32 are instruction descriptors",
-        "--idesc WORD": "instruction descriptor of a tcgen05.mma: its operands are checked with it",
-        "--target": "of a tcgen05.mma: sm_107a reads a bit more of addresses",
-        "--operand": "a or b (default b)",
-        "--major": "k (default), or mn where imm-trans is 1",
-        "--shared-size BYTES": "of the shared memory (default 2**18)",
-        "--need TILE": "name the difference to the word that a tile needs, such as "
-        "swizzle=128B,start=0x400: swizzle= none, 32B, 64B, 128B; start= byte address; tile= "
-        "ROWSxCOLUMNS as stored (rows are m or n, columns k, whatever the major); row=, column= "
-        "where the instruction starts in it; order= rows or columns, which block of 8 lines "
-        "follows in memory; leading= bytes between lines, or 64e in elements; major=",
-        "--diff": "--need, everything taken from the word",
-        "--build TILE": "build the word that such a tile needs; of a tcgen05.mma also an "
-        "instruction descriptor: a=bf16,b=bf16,m=128,n=256,transpose_b=1",
-    }
-    add_arguments(parser, helps, descriptor_command)
+#: arguments of `descriptor` and what they mean
+DESCRIPTOR_HELP = {
+    "given WORD|OPCODE": "64-bit words (0x, 0b or decimal), and a wgmma or tcgen05.mma to "
+    "check them for; of tcgen05.mma words below 2**32 are instruction descriptors",
+    "--idesc WORD": "instruction descriptor of a tcgen05.mma: its operands are checked with it",
+    "--target": "of a tcgen05.mma: sm_107a reads a bit more of addresses",
+    "--operand": "a or b (default b)",
+    "--major": "k (default), or mn where imm-trans is 1",
+    "--shared-size BYTES": "of the shared memory (default 2**18)",
+    "--need TILE": "name the difference to the word that a tile needs, such as "
+    "swizzle=128B,start=0x400: swizzle= none, 32B, 64B, 128B; start= byte address; tile= "
+    "ROWSxCOLUMNS as stored (rows are m or n, columns k, whatever the major); row=, column= "
+    "where the instruction starts in it; order= rows or columns, which block of 8 lines "
+    "follows in memory; leading= bytes between lines, or 64e in elements; major=",
+    "--diff": "--need, everything taken from the word",
+    "--build TILE": "build the word that such a tile needs; of a tcgen05.mma also an "
+    "instruction descriptor: a=bf16,b=bf16,m=128,n=256,transpose_b=1",
+}
 
 
 def descriptor_command(
