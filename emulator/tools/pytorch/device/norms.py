@@ -14,7 +14,13 @@ import torch
 
 from dtypes import Array
 from emulator.targets import Chip
-from emulator.tools.pytorch.device.arithmetic import WARP, fma, function, some_rows_at_a_time
+from emulator.tools.pytorch.device.arithmetic import (
+    WARP,
+    fma,
+    function,
+    halved,
+    some_rows_at_a_time,
+)
 from emulator.tools.pytorch.device.native import Expression, on_rows, take_turns
 from emulator.tools.pytorch.device.reduce import State, Steps, tree
 from emulator.tools.pytorch.device.reductions import Squares, Welford
@@ -281,9 +287,7 @@ def _of_columns(values: Array, scale: Any) -> Array:
                 held[:size] += part
             else:
                 held[:size] = fma(part, scale[first + row : first + height : _ROWS], held[:size])
-    while len(held) > 1:
-        held = held[: len(held) // 2] + held[len(held) // 2 :]
-    return held[0]
+    return halved(held.T)
 
 
 def rms_norm(

@@ -19,14 +19,14 @@ from emulator.tools.pytorch.composites import name_of
 from emulator.tools.pytorch.device.attending import Attention
 from emulator.tools.pytorch.device.family import Answer, Family, Request, call_on_cpu
 from emulator.tools.pytorch.device.generator import of_device
-from emulator.tools.pytorch.device.images import Images
+from emulator.tools.pytorch.device.images import images
 from emulator.tools.pytorch.device.memory import Heap, replace, view
 from emulator.tools.pytorch.device.optimisers import WHOLE as LISTS
-from emulator.tools.pytorch.device.optimisers import Optimisers
-from emulator.tools.pytorch.device.ordered import Ordered
-from emulator.tools.pytorch.device.pointwise import Pointwise, copied
-from emulator.tools.pytorch.device.random import Random
-from emulator.tools.pytorch.device.ranges import Ranges
+from emulator.tools.pytorch.device.optimisers import optimisers
+from emulator.tools.pytorch.device.ordered import ordered
+from emulator.tools.pytorch.device.pointwise import copied, pointwise
+from emulator.tools.pytorch.device.random import drawn
+from emulator.tools.pytorch.device.ranges import ranges
 from emulator.tools.pytorch.exact import MOVES, why_exact, why_of_doubles
 from emulator.tools.pytorch.mode import COMPUTED, Products
 from emulator.tools.pytorch.unknown import unknown_kind
@@ -158,10 +158,9 @@ class Operators:
         self.heap, self.products, self.generator = heap, products, generator
         self.attention = Attention(chip, heap, products)
         #: asked in this order; the CPU computes what none of them answers
-        self._families: tuple[Family, ...] = (
-            Random(chip, generator), self._multiply, Optimisers(chip), Images(chip),
-            Pointwise(chip), Ordered(chip), Ranges(chip), copied,
-        )  # fmt: skip
+        own = (partial(x, chip) for x in (optimisers, images, pointwise, ordered, ranges))
+        random = partial(drawn, chip, generator)
+        self._families: tuple[Family, ...] = (random, self._multiply, *own, copied)
 
     def enter(self, stack: ExitStack) -> None:
         """Registers with PyTorch's dispatcher until `stack` closes."""
