@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from emulator.errors import EmulatorError, OperandError, hint, quoted
+from emulator.errors import EmulatorError, OperandError, hint, quoted, runs
 from emulator.machine.debugger.expressions import Expression
 from emulator.machine.debugger.locations import Line, Locations
 from emulator.machine.debugger.looking import Focus, Looking, block_number
 from emulator.machine.debugger.player import Player
-from emulator.machine.debugger.shown import Shown, spans_of, text_of
+from emulator.machine.debugger.shown import Shown, text_of
 from emulator.machine.debugger.stops import (
     AccessWatchpoint,
     Breakpoint,
@@ -58,7 +58,7 @@ class Stop:
     def __str__(self) -> str:
         if not self.statement:
             return self.reason
-        where = f"block {shown(self.block)}, warp {self.warp}, lanes {spans_of(self.lanes)}"
+        where = f"block {shown(self.block)}, warp {self.warp}, lanes {runs(self.lanes)}"
         text = [f"{self.reason}", f"{where} at {self.line}: {self.statement}"]
         if self.source:
             text.append(f"{self.line.number if self.line else ''}\t{self.source}")

@@ -157,7 +157,7 @@ def _product(ins: MatrixInstruction, memory: SharedMemory) -> list[Section]:
 
 
 def _tiled(ins: Instruction, warps: Warps) -> list[Panel]:
-    tiles = {name: TiledFragment(ins.fragment(name), warps) for name in "abcd"}
+    tiles = {name: TiledFragment.of(ins.fragment(name), warps) for name in "abcd"}
     a, b, c, d = (_held(ins, tiles[x], "d" if x == "c" else x) for x in "abcd")
     if [x.data for x in c] != [x.data for x in d]:
         return a + b + [replace(x, label=f"{x.name}: {tiles[x.name].fmt.name}") for x in d + c]
