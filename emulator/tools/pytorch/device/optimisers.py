@@ -6,7 +6,7 @@ tensor does.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -110,57 +110,33 @@ def _total(steps: Steps, x: torch.Tensor) -> Any:
     return sums_of_block(in_turns(np.array([blocks], np.float32), _BLOCK))[0]
 
 
+def _numbers(given: Mapping[str, Any], names: str) -> list[Any]:
+    """Arguments as a kernel takes them: numbers in f32, flags as integers."""
+    values = (given[name] for name in names.split())
+    return [int(x) if isinstance(x, bool) else np.float32(float(x)) for x in values]
+
+
 def _adam(decoupled: bool) -> Callable[..., bool]:
-    def rule(
-        chip: Chip,
-        self: Any,
-        grads: Any,
-        exp_avgs: Any,
-        exp_avg_sqs: Any,
-        max_exp_avg_sqs: Any,
-        state_steps: Any,
-        *,
-        lr: Any,
-        beta1: float,
-        beta2: float,
-        weight_decay: float,
-        eps: float,
-        amsgrad: bool,
-        maximize: bool,
-        **rest: Any,
-    ) -> bool:
-        numbers = [np.float32(float(x)) for x in (lr, beta1, beta2, weight_decay, eps)]
-        greatest = max_exp_avg_sqs if amsgrad else exp_avg_sqs
-        lists = zip(self, grads, exp_avgs, exp_avg_sqs, greatest, state_steps, strict=True)
-        for *tensors, step in lists:
-            held = [*tensors[:4], tensors[4] if amsgrad else tensors[3].clone()]
-            flags = int(decoupled), int(amsgrad), int(maximize)
+    def rule(chip: Chip, **given: Any) -> bool:
+        numbers = _numbers(given, "lr beta1 beta2 weight_decay eps")
+        flags = [int(decoupled), *_numbers(given, "amsgrad maximize")]
+        names = ("self", "grads", "exp_avgs", "exp_avg_sqs", "state_steps")
+        greatest = given["max_exp_avg_sqs"] if given["amsgrad"] else given["exp_avg_sqs"]
+        lists = zip(*(given[name] for name in names), greatest, strict=True)
+        for *tensors, step, most in lists:
+            held = [*tensors, most if given["amsgrad"] else most.clone()]
             _launch(chip, "fused_adam", held, np.float32(float(step)), *numbers, *flags)
         return True
 
     return rule
 
 
-def _sgd(
-    chip: Chip,
-    self: Any,
-    grads: Any,
-    momentum_buffer_list: Any,
-    *,
-    weight_decay: float,
-    momentum: float,
-    lr: Any,
-    dampening: float,
-    nesterov: bool,
-    maximize: bool,
-    is_first_step: bool,
-    **rest: Any,
-) -> bool:
-    buffers = momentum_buffer_list or [x.clone() for x in self]
-    numbers = [np.float32(float(x)) for x in (lr, momentum, weight_decay, dampening)]
-    flags = int(nesterov), int(maximize), int(is_first_step)
-    for tensors in zip(self, grads, buffers, strict=True):
-        _launch(chip, "fused_sgd", tensors, *numbers, *flags)
+def _sgd(chip: Chip, **given: Any) -> bool:
+    tensors = given["self"]
+    buffers = given["momentum_buffer_list"] or [x.clone() for x in tensors]
+    numbers = _numbers(given, "lr momentum weight_decay dampening nesterov maximize is_first_step")
+    for held in zip(tensors, given["grads"], buffers, strict=True):
+        _launch(chip, "fused_sgd", held, *numbers)
     return True
 
 

@@ -204,7 +204,7 @@ def pointwise(chip: Chip, request: Request) -> Answer | None:
         return None
     made = _compute(chip.target.name, call)
     evidence = on_chip(chip, "rule" if call.kernel in _UNRECORDED else "recorded")
-    return Answer(_delivered(request, call, made), WHY, evidence)
+    return Answer(_delivered(request, made), WHY, evidence)
 
 
 def _divide_wide(chip: Chip, request: Request) -> Answer | None:
@@ -229,7 +229,7 @@ def _first(made: Any) -> Any:
     return made[0] if isinstance(made, tuple | list) else made
 
 
-def _delivered(request: Request, call: Call, made: torch.Tensor) -> Any:
+def _delivered(request: Request, made: torch.Tensor) -> Any:
     """A result in the place where PyTorch puts it."""
     given = request.args[0] if request.name.endswith("_") else None
     if given is not None and given.shape == made.shape and torch.can_cast(made.dtype, given.dtype):
