@@ -13,6 +13,7 @@ from emulator.layout.descriptor import Descriptor
 from emulator.layout.tile import PATTERN_LINE, WINDOW
 from emulator.tools.descriptors.description import as_hex, describe_descriptor, span, unused_bits
 from emulator.tools.descriptors.difference import diff_descriptors
+from emulator.tools.descriptors.tensor import Question, tensor_answer
 from emulator.tools.descriptors.tiles import ReadTile, StoredTile, needed_descriptor, read_tile
 from emulator.tools.report import Answer, render, together
 from emulator.tools.words import swizzle_width, whole_number
@@ -64,9 +65,10 @@ def descriptor_command(
         raise OperandError(f"one opcode for all words; got {listing(map(quoted, opcodes), 4)}")
     memory = WINDOW if shared_size is None else whole_number("--shared-size", shared_size)
     if opcodes and is_tensor(opcodes[0]):
-        return _of_tensor_cores(
-            opcodes[0], words, idesc, operand, memory, build, need or diff, target
+        asked = Question(
+            opcodes[0], None if idesc is None else _word(idesc), operand, memory, target
         )
+        return _of_tensor_cores(asked, words, build, need or diff)
     for name, value in (("--idesc", idesc), ("--target", target)):
         if value is not None:
             raise OperandError(f"{name} goes with a tcgen05.mma; give its opcode, too")
@@ -103,28 +105,17 @@ def descriptor_command(
 
 
 def _of_tensor_cores(
-    opcode: str,
-    words: list[int],
-    idesc: str | None,
-    operand: str,
-    memory: int,
-    build: str | None,
-    compared: object,
-    target: str | None,
+    asked: Question, words: list[int], build: str | None, compared: object
 ) -> Answer:
     """The answer about descriptors of a tcgen05.mma."""
-    from emulator.tools.descriptors.tensor import tensor_answer
-
     if compared:
         raise OperandError("--need and --diff compare words of wgmma; tcgen05 has --build")
-    if not words and idesc is None and build is None:
+    if not words and asked.idesc is None and build is None:
         raise OperandError(
             "no descriptor: give a 64-bit word, an instruction descriptor such as 0x8400490, or "
             "--build a=bf16,b=bf16,m=128,n=256"
         )
-    spec = None if build is None else _pairs(build)
-    word = None if idesc is None else _word(idesc)
-    return tensor_answer(opcode, words, word, operand, memory, spec, target)
+    return tensor_answer(asked, words, None if build is None else _pairs(build))
 
 
 def _pairs(text: str) -> dict[str, str]:
