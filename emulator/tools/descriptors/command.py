@@ -65,10 +65,9 @@ def descriptor_command(
         raise OperandError(f"one opcode for all words; got {listing(map(quoted, opcodes), 4)}")
     memory = WINDOW if shared_size is None else whole_number("--shared-size", shared_size)
     if opcodes and is_tensor(opcodes[0]):
-        asked = Question(
-            opcodes[0], None if idesc is None else _word(idesc), operand, memory, target
-        )
-        return _of_tensor_cores(asked, words, build, need or diff)
+        given_idesc = None if idesc is None else _word(idesc)
+        question = Question(opcodes[0], given_idesc, operand, memory, target)
+        return _of_tensor_cores(question, words, build, need or diff)
     for name, value in (("--idesc", idesc), ("--target", target)):
         if value is not None:
             raise OperandError(f"{name} goes with a tcgen05.mma; give its opcode, too")
