@@ -16,7 +16,7 @@ from emulator.tools.descriptors.difference import diff_descriptors
 from emulator.tools.descriptors.tensor import Question, tensor_answer
 from emulator.tools.descriptors.tiles import ReadTile, StoredTile, needed_descriptor, read_tile
 from emulator.tools.report import Answer, render, together
-from emulator.tools.words import swizzle_width, whole_number
+from emulator.tools.words import sizes, swizzle_width, whole_number
 
 _EXAMPLE = "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16"
 
@@ -215,17 +215,10 @@ def _word(text: str) -> int:
     return word
 
 
-def _sizes(text: str) -> tuple[int, int]:
-    rows, times, k = text.lower().partition("x")
-    if not times:
-        raise OperandError(f"tile is ROWSxCOLUMNS, such as 128x64; got {quoted(text, 80)}")
-    return whole_number("tile", rows), whole_number("tile", k)
-
-
 _KEYS: dict[str, Callable[[str], Any]] = {
     "swizzle": swizzle_width,
     "start": lambda text: whole_number("start", text),
-    "tile": _sizes,
+    "tile": lambda text: sizes("tile, ROWSxCOLUMNS,", text.lower(), 2, 2),
     "order": str,
     "row": lambda text: whole_number("row", text),
     "column": lambda text: whole_number("column", text),
