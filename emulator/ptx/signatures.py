@@ -34,7 +34,7 @@ _DIRECTIVES = {
 
 def parameters(lexer: Lexer) -> tuple[Variable, ...]:
     """``(.param .u64 a, .param .align 8 .b8 b[16])``; empty where no parenthesis stands."""
-    return lexer.in_parentheses(_parameter) if lexer.accept("(") else ()
+    return lexer.listed_until(")", _parameter) if lexer.accept("(") else ()
 
 
 def _parameter(lexer: Lexer) -> Variable:
