@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, NoReturn, TextIO
 
 from emulator import __version__
 from emulator.errors import EmulatorError
+from emulator.tools.arguments import add_command
 
 if TYPE_CHECKING:
     from _typeshed import SupportsWrite
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from emulator.report import Report
 
 #: command -> module of `emulator.tools`, or behind "adapters:" one of those, and its line; the
-#: module has NAME_arguments and NAME_command.
+#: module has NAME_command, and NAME_HELP for its arguments, or NAME_arguments, which adds them.
 #: A module is imported when its command is asked for: `lane` must not wait for `run`.
 COMMANDS = {
     "guide": ("guide", "Shows a page of the guide, or lists the pages."),
@@ -141,7 +142,8 @@ def _parser(asked: str) -> argparse.ArgumentParser:
         if name == asked:
             tool = tool_of(module)
             command.add_argument("--json", action="store_true", help="print JSON")
-            getattr(tool, f"{name}_arguments")(command)
+            add = getattr(tool, f"{name}_arguments", None)
+            add(command) if add else add_command(command, tool, name)
             command.set_defaults(answer=getattr(tool, f"{name}_command"), json=False)
     return parser
 

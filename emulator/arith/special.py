@@ -83,6 +83,19 @@ def half(exponent: int) -> tuple[int, int]:
     return (exponent - odd) >> 1, odd
 
 
+def _unless_positive(
+    sign: int, field: int, f: int, zero: int, infinity: int, most: int = 255
+) -> int | None:
+    """The result of zero (which keeps its sign), infinity, or what has none; else None."""
+    if field == most and f:
+        return NAN
+    if field == 0:
+        return sign << 31 | zero
+    if sign:
+        return NAN
+    return infinity if field == most else None
+
+
 # --- one code -------------------------------------------------------------------------------------
 
 
@@ -102,14 +115,9 @@ def rcp(x: int) -> int:
 def rsqrt(x: int) -> int:
     """MUFU.RSQ."""
     sign, field, f = _fields(x)
-    if field == 255 and f:
-        return NAN
-    if field == 0:
-        return sign << 31 | INFINITY
-    if sign:
-        return NAN
-    if field == 255:
-        return 0
+    known = _unless_positive(sign, field, f, INFINITY, 0)
+    if known is not None:
+        return known
     exponent, odd = half(field - 127)
     if f == 0 and not odd:
         return _code(0, -exponent, 0)
@@ -120,14 +128,9 @@ def rsqrt(x: int) -> int:
 def sqrt(x: int) -> int:
     """MUFU.SQRT."""
     sign, field, f = _fields(x)
-    if field == 255 and f:
-        return NAN
-    if field == 0:
-        return sign << 31
-    if sign:
-        return NAN
-    if field == 255:
-        return INFINITY
+    known = _unless_positive(sign, field, f, 0, INFINITY)
+    if known is not None:
+        return known
     exponent, odd = half(field - 127)
     total = _interpolate(SQRT, (f >> 17) + 64 * odd, f & 0x1FFFF)
     return _code(0, exponent, total >> SQRT.weight - 23)
@@ -152,14 +155,9 @@ def ex2(x: int) -> int:
 def lg2(x: int) -> int:
     """MUFU.LG2. The sum loses its low 20 bits, so that results near 0 are coarse."""
     sign, field, f = _fields(x)
-    if field == 255 and f:
-        return NAN
-    if field == 0:
-        return SIGN | INFINITY
-    if sign:
-        return NAN
-    if field == 255:
-        return INFINITY
+    known = _unless_positive(sign, field, f, SIGN | INFINITY, INFINITY)
+    if known is not None:
+        return known
     if x == ONE:
         return 0
     total = _interpolate(LG2, f >> 17, f & 0x1FFFF) + (field - 127 << LG2.weight)
@@ -218,14 +216,9 @@ def rcp64h(x: int) -> int:
 def rsq64h(x: int) -> int:
     """MUFU.RSQ64H: RSQ of the upper 20 fraction bits, with the exponents of f64."""
     sign, field, f = x >> 31, x >> 20 & 2047, x & 0xFFFFF
-    if field == 2047 and f:
-        return NAN
-    if field == 0:
-        return sign << 31 | INFINITY64H
-    if sign:
-        return NAN
-    if field == 2047:
-        return 0
+    known = _unless_positive(sign, field, f, INFINITY64H, 0, 2047)
+    if known is not None:
+        return known
     exponent, odd = half(field - 1023)
     near = rsqrt(ONE + (odd << 23) | f << 3)
     return (near >> 23) - 127 - exponent + 1023 << 20 | (near & FRACTION) >> 3

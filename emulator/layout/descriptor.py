@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, ClassVar, Literal, NamedTuple, TypeVar
 
 import numpy as np
@@ -81,6 +82,9 @@ class Finding(NamedTuple):
     message: str
     #: legal values, and the nearest of them
     legal: str
+
+
+mistake, warning = partial(Finding, "error"), partial(Finding, "warning")
 
 
 @dataclass(frozen=True)
@@ -258,8 +262,7 @@ def _pattern(descriptor: Descriptor, tile: TileShape | None) -> Iterator[Finding
     width, start = descriptor.swizzle_bytes, descriptor.start_address
     if not width:
         if descriptor.base_offset:
-            yield Finding(
-                "warning",
+            yield warning(
                 "base_offset",
                 f"base_offset {descriptor.base_offset} has no effect without a swizzle",
                 f"base_offset 0, or one of the swizzles {runs(sorted(SWIZZLES)[1:])}",
@@ -268,8 +271,7 @@ def _pattern(descriptor: Descriptor, tile: TileShape | None) -> Iterator[Finding
     within = start % width
     if tile is not None and within + (reads := min(width, tile.line_bytes)) > width:
         best = start - within + min(within, width - reads) // reads * reads
-        yield Finding(
-            "error",
+        yield mistake(
             "start_address",
             f"start_address {both_bases(start)} lies {within} bytes into a line of {width}, of "
             f"which the tile reads {reads}: the last {within + reads - width} are those of another "
@@ -280,8 +282,7 @@ def _pattern(descriptor: Descriptor, tile: TileShape | None) -> Iterator[Finding
     pattern = block_bytes(width)
     into = start % pattern - within
     if into % PATTERN_LINE:
-        yield Finding(
-            "warning",
+        yield warning(
             "start_address",
             f"start_address {both_bases(start)} lies in the middle of the {PATTERN_LINE} bytes "
             "that the swizzle counts as one: right only for data that was swizzled by absolute "
@@ -292,8 +293,7 @@ def _pattern(descriptor: Descriptor, tile: TileShape | None) -> Iterator[Finding
         return
     wanted = into // PATTERN_LINE
     if (wanted - descriptor.base_offset) % (pattern // PATTERN_LINE):
-        yield Finding(
-            "warning",
+        yield warning(
             "base_offset",
             f"start_address {both_bases(start)} lies {into} bytes behind a multiple of {pattern}, "
             f"after which the {width}-byte swizzle repeats, and base_offset is "
@@ -306,15 +306,13 @@ def _pattern(descriptor: Descriptor, tile: TileShape | None) -> Iterator[Finding
 def _shape(descriptor: Descriptor, tile: TileShape) -> Iterator[Finding]:
     """Finds shapes that the instruction never reads, whatever the fields."""
     if tile.rows % LINES:
-        yield Finding(
-            "error",
+        yield mistake(
             "tile",
             f"{tile.rows} rows: {descriptor.reader} reads a multiple of {LINES} rows",
             f"nearest is {-(-tile.rows // LINES) * LINES} rows",
         )
     if tile.major == "mn" and tile.element_bytes not in descriptor.transposable_bytes:
-        yield Finding(
-            "error",
+        yield mistake(
             "major",
             f"an MN-major tile of {8 * tile.element_bytes}-bit elements: only 16-bit types can be "
             "transposed (imm-trans)",
@@ -322,8 +320,7 @@ def _shape(descriptor: Descriptor, tile: TileShape) -> Iterator[Finding]:
         )
     unit = LINE_BYTES // tile.element_bytes if tile.major == "k" else LINES
     if tile.k % unit:
-        yield Finding(
-            "error",
+        yield mistake(
             "tile",
             f"{tile.k} columns: a core matrix holds {unit} of them",
             f"nearest is {-(-tile.k // unit) * unit} columns",
@@ -334,8 +331,7 @@ def _strides(descriptor: Descriptor, tile: TileShape) -> Iterator[Finding]:
     width, leading = descriptor.swizzle_bytes, descriptor.leading_byte_offset
     used, pattern = tile.used_strides(width), block_bytes(width)
     if width and tile.major == "k" and "k" not in used and leading not in (0, LINE_BYTES):
-        yield Finding(
-            "warning",
+        yield warning(
             "leading_byte_offset",
             f"leading_byte_offset {leading} has no effect: {tile.line_bytes} bytes of k are within "
             f"one {width}-byte line",
@@ -346,8 +342,7 @@ def _strides(descriptor: Descriptor, tile: TileShape) -> Iterator[Finding]:
         if value % pattern:
             below = value // pattern * pattern
             best = below if below and value - below <= pattern // 2 else below + pattern
-            yield Finding(
-                "warning",
+            yield warning(
                 name,
                 f"{name} {value} is no multiple of {pattern}, after which the {width}-byte swizzle "
                 "repeats: one block of 8 lines is permuted otherwise than the next",
@@ -360,8 +355,7 @@ def _strides(descriptor: Descriptor, tile: TileShape) -> Iterator[Finding]:
         )
         names = " and ".join(f"{name} {getattr(descriptor, name)}" for name in used.values())
         name, legal = _apart(descriptor, tile)
-        yield Finding(
-            "error",
+        yield mistake(
             name,
             f"core matrices {first} and {second} both read byte {byte:#x}: {names} "
             f"{'does' if len(used) == 1 else 'do'} not keep the blocks of {pattern} bytes apart",
@@ -416,8 +410,7 @@ def _memory(descriptor: Descriptor, tile: TileShape, memory_bytes: int) -> Itera
             legal = f"at least {tile.size} bytes of shared memory: the tile fills them without gaps"
     what = "the 18 bits of shared addresses end" if size == WINDOW else "shared memory ends"
     row, k = (int(i) for i in np.argwhere(places + tile.element_bytes > size)[0])
-    yield Finding(
-        "error",
+    yield mistake(
         field,
         f"the tile ends at byte {both_bases(end)}, and {what} at {both_bases(size)}: element "
         f"(row {row}, k {k}) is the first outside",

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from dtypes import FORMATS
 from emulator.errors import OperandError, flag, listing, one_of, runs, shown, whole
-from emulator.layout.descriptor import Finding
+from emulator.layout.descriptor import Finding, mistake, warning
 from emulator.layout.mma_kinds import D_CODES, KINDS, MmaKind, find_shapes
 from emulator.targets import Target, find_target
 
@@ -302,9 +302,7 @@ class InstructionDescriptor:
             found += _not_on(self, chip)
         if self.max_shift and not weight_stationary:
             found.append(
-                Finding(
-                    "error", "max_shift", "a maximum shift is for tcgen05.mma.ws", "max_shift 0"
-                )
+                mistake("max_shift", "a maximum shift is for tcgen05.mma.ws", "max_shift 0")
             )
         return tuple(sorted(found, key=lambda x: x.level))
 
@@ -370,7 +368,7 @@ def _shape(
     who = f"kind {kind} of .cta_group::{cta_group}" + (" with .ws" if weight_stationary else "")
     shapes = find_shapes(kind, cta_group, descriptor.sparse, weight_stationary)
     if not shapes:
-        yield Finding("error", "kind", f"there is no tcgen05.mma of {who}", "another .cta_group")
+        yield mistake("kind", f"there is no tcgen05.mma of {who}", "another .cta_group")
         return
     sizes_of_m = tuple(x for row in shapes for x in row.m)
     sizes_of_n = next((row.n for row in shapes if m in row.m), shapes[0].n)
@@ -378,26 +376,21 @@ def _shape(
         if size not in legal:
             best = min(legal, key=lambda x, size=size: abs(x - size))  # type: ignore[misc]
             state = "sparse " if descriptor.sparse else ""
-            yield Finding(
-                "error",
+            yield mistake(
                 name,
                 f"{name} = {size}: {state}{who} has no such {name.upper()}",
                 f"{name} {runs(legal)}: nearest is {best}",
             )
     step = 16 * cta_group
     if descriptor.transpose_b and descriptor.width("b") == 8 and n % step:
-        yield Finding(
-            "error",
+        yield mistake(
             "n",
             f"n = {n} with a transposed B of 8-bit elements",
             f"a multiple of {step}: nearest is {max(step, round(n / step) * step)}",
         )
     if (descriptor.k, cta_group, m) == (96, 2, 128):
-        yield Finding(
-            "warning",
-            "m",
-            "m = 128 with K = 96: the manual lists 256 alone, CUTLASS takes it",
-            "m 256",
+        yield warning(
+            "m", "m = 128 with K = 96: the manual lists 256 alone, CUTLASS takes it", "m 256"
         )
 
 
@@ -408,8 +401,7 @@ def _types(descriptor: InstructionDescriptor) -> Iterator[Finding]:
         type_ = getattr(descriptor, operand)
         small, packed = FORMATS[type_].bits < 8, descriptor.width(operand) < 8
         if packed and getattr(descriptor, f"transpose_{operand}") and not descriptor.sparse:
-            yield Finding(
-                "error",
+            yield mistake(
                 f"transpose_{operand}",
                 f"{operand.upper()} of {type_} is MN-major: with k {descriptor.k} elements below 8 "
                 "bits are K-major",
@@ -420,8 +412,7 @@ def _types(descriptor: InstructionDescriptor) -> Iterator[Finding]:
             and kind.name == "f8f6f4"
             and descriptor.k != _sizes_of_k(kind, descriptor.sparse)[0]
         ):
-            yield Finding(
-                "error",
+            yield mistake(
                 "k",
                 f"k {descriptor.k} of kind f8f6f4 with {operand.upper()} of {type_}",
                 "types e4m3 and e5m2",
@@ -431,16 +422,14 @@ def _types(descriptor: InstructionDescriptor) -> Iterator[Finding]:
 def _ids(descriptor: InstructionDescriptor) -> Iterator[Finding]:
     """Selectors and data ids: which of them a kind has."""
     if descriptor.selector and not (descriptor.sparse and descriptor.has_selector):
-        yield Finding(
-            "error",
+        yield mistake(
             "selector",
             f"selector {descriptor.selector}: only sparse instructions of kinds f16, tf32 and ti16 "
             "have one",
             "selector 0",
         )
     elif descriptor.selector > 1:
-        yield Finding(
-            "error",
+        yield mistake(
             "selector",
             f"selector {descriptor.selector}: the metadata lies in one of two columns",
             "selector 0 or 1",
@@ -448,8 +437,7 @@ def _ids(descriptor: InstructionDescriptor) -> Iterator[Finding]:
     if descriptor.kind in ("mxf4", "mxf4nvf4"):
         for name in ("scale_a_id", "scale_b_id"):
             if getattr(descriptor, name) % 2:
-                yield Finding(
-                    "error",
+                yield mistake(
                     name,
                     f"{name} {getattr(descriptor, name)}: scales of kind "
                     f"{descriptor.kind} start with the low or the high half of a word",
@@ -473,23 +461,20 @@ def _not_on(descriptor: InstructionDescriptor, chip: Target) -> Iterator[Finding
     }  # fmt: skip
     for name, used in added.items():
         if used and chip.number not in _WITH_PTX_94:
-            yield Finding(
-                "error",
+            yield mistake(
                 name,
                 f"{name} {getattr(descriptor, name)} is for sm_107a; the target is {chip}",
                 f"{name} {_USUAL.get(name, usual)}",
             )
     versions = len(KINDS[descriptor.kind].chunks) > 1 and descriptor.sparse
     if versions and not descriptor.sparsity_version and chip.number in _WITH_PTX_94:
-        yield Finding(
-            "error",
+        yield mistake(
             "sparsity_version",
             f"sparsity_version 0 of kind {descriptor.kind}, which {chip} does not have",
             "sparsity_version 1",
         )
     if dense == 96 and chip.number not in _WITH_K96:
-        yield Finding(
-            "error",
+        yield mistake(
             "k",
             f"k {descriptor.k} is for sm_103a and sm_107a; the target is {chip}",
             f"k {descriptor.k // 96 * usual}",

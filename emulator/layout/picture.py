@@ -319,16 +319,7 @@ def document(placed: Sequence[PlacedGrid], title: str, description: str = "") ->
     width = max(x.x + size[0] for x, size in zip(placed, sizes, strict=True))
     width = max(width, round(_text_width(title, FONT))) + 2 * margin
     height = max(x.y + size[1] for x, size in zip(placed, sizes, strict=True)) + 2 * margin
-    parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height + heading}" '
-        f'viewBox="0 0 {width} {height + heading}" role="img" font-size="{FONT}" '
-        f'font-family="{FAMILY}" '
-        f'text-anchor="middle"><title>{escape(title or placed[0].grid.caption)}</title>',
-        f"<desc>{escape(description)}</desc>" if description else "",
-        '<rect width="100%" height="100%" fill="#fff"/>',
-    ]
-    if title:
-        parts.append(_line(title, margin, margin + FONT, "bold"))
+    parts = [_line(title, margin, margin + FONT, "bold")] if title else []
     for x in placed:
         top = margin + heading + x.y
         parts.append(_line(x.grid.caption, margin + x.x + LEFT, top + FONT))
@@ -337,7 +328,23 @@ def document(placed: Sequence[PlacedGrid], title: str, description: str = "") ->
             parts.append(_legend(x.grid, margin + x.x + LEFT, top))
         content = drawing(x.grid, x.cell)
         parts.append(f'<g transform="translate({margin + x.x},{top + CAPTION})">{content}</g>')
-    return "".join([*parts, "</svg>"])
+    size = width, height + heading
+    name = title or placed[0].grid.caption
+    return svg(size, name, parts, description, ' text-anchor="middle"')
+
+
+def svg(
+    size: Size, title: str, parts: Iterable[str], description: str = "", attributes: str = ""
+) -> str:
+    """A whole SVG file of (width, height) on white; `attributes` of its root, each with a space."""
+    width, height = size
+    described = f"<desc>{escape(description)}</desc>" if description else ""
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" '
+        f'viewBox="0 0 {width} {height}" role="img" font-size="{FONT}" font-family="{FAMILY}"'
+        f"{attributes}><title>{escape(title)}</title>{described}"
+        f'<rect width="100%" height="100%" fill="#fff"/>{"".join(parts)}</svg>'
+    )
 
 
 def _legend(grid: Grid, x: int, y: int) -> str:

@@ -15,7 +15,7 @@ import numpy as np
 
 from emulator.errors import OperandError, as_integer, flag, listing, needed, one_of, shown, whole
 from emulator.layout.addressing import SWIZZLES, Fields, Int64, addresses
-from emulator.layout.descriptor import Descriptor, Finding, Placed, both_bases
+from emulator.layout.descriptor import Descriptor, Finding, Placed, both_bases, mistake
 from emulator.layout.instruction_descriptor import InstructionDescriptor
 from emulator.layout.tile import (
     LINE_BYTES,
@@ -307,15 +307,13 @@ def _unsuited(descriptor: SharedMemoryDescriptor, tile: TileShape | None) -> Ite
     if tile is None or wide == needs:
         return
     if wide:
-        yield Finding(
-            "error",
+        yield mistake(
             "swizzle",
             "the swizzle with 32-byte atoms (code 1) is for MN-major 32-bit elements alone",
             "code 2, the 128-byte swizzle",
         )
     else:
-        yield Finding(
-            "error",
+        yield mistake(
             "swizzle",
             "an MN-major tile of 32-bit elements has the swizzle with 32-byte atoms alone",
             "code 1 (swizzle_bytes 128, atom_bytes 32), or K-major",
@@ -329,8 +327,7 @@ def _of_wide_atoms(
     if shared := first_shared(descriptor.addresses(tile)):
         byte, first, second = shared
         good = _wide_blocks(descriptor, tile, "rows")
-        yield Finding(
-            "error",
+        yield mistake(
             "leading_byte_offset",
             f"elements {first} and {second} both read byte {byte:#x}: leading_byte_offset "
             f"{descriptor.leading_byte_offset} and stride_byte_offset "
@@ -340,8 +337,7 @@ def _of_wide_atoms(
         )
     end = int(descriptor.addresses(tile).max()) + tile.element_bytes
     if end > memory_bytes:
-        yield Finding(
-            "error",
+        yield mistake(
             "start_address",
             f"the tile ends at byte {both_bases(end)}, and shared memory at "
             f"{both_bases(memory_bytes)}",

@@ -206,12 +206,12 @@ class Body:
         place = self._place()
         location, depth = SourceLocation(*place), 0
         if lexer.accept(","):
-            self._keyword("function_name")
+            lexer.expect("function_name")
             lexer.name("a label")
             if lexer.accept("+"):
                 literal(lexer, "an offset")
             lexer.expect(",")
-            self._keyword("inlined_at")
+            lexer.expect("inlined_at")
             caller = self._place()
             outer, depth = self._places.get(caller, (None, 0))
             if outer is None or depth == _MOST_INLINED:
@@ -230,8 +230,3 @@ class Body:
         file = literal(lexer, "the number of a file")
         line = literal(lexer, "a line")
         return file, line, literal(lexer, "a column")
-
-    def _keyword(self, text: str) -> None:
-        if self._lexer.text != text:
-            self._lexer.fail(repr(text))
-        self._lexer.advance()

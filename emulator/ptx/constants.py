@@ -187,8 +187,7 @@ def _primary(lexer: Lexer, depth: int) -> Constant:
         value = _float_literal(lexer)
     elif kind == "hexfloat":
         value = Constant(lexer.text[:2].lower(), int(lexer.text[2:], 16))
-    elif lexer.text == "(":
-        lexer.advance()
+    elif lexer.accept("("):
         if lexer.kind == "directive":
             return _cast(lexer, depth)
         value = expression(lexer, depth + 1)

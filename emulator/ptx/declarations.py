@@ -165,8 +165,7 @@ def _attribute(lexer: Lexer) -> Attribute:
 def dimensions(lexer: Lexer) -> tuple[int | None, ...]:
     """``[2][3]`` as (2, 3); the first may be empty."""
     sizes: list[int | None] = []
-    while lexer.text == "[":
-        lexer.advance()
+    while lexer.accept("["):
         at = lexer.at
         if lexer.text == "]" and not sizes:
             sizes.append(None)
@@ -206,16 +205,7 @@ def _values(lexer: Lexer, depth: int) -> Values:
     if integers:
         return Values(integers, at)
     lexer.expect("{")
-    items: list[Initialiser] = []
-    if lexer.text != "}":
-        items.append(initialiser(lexer, depth + 1))
-        while lexer.text == ",":
-            lexer.advance()
-            items.append(initialiser(lexer, depth + 1))
-    if lexer.text != "}":
-        lexer.fail("',' or '}'")
-    lexer.advance()
-    return Values(tuple(items), at)
+    return Values(lexer.listed_until("}", lambda x: initialiser(x, depth + 1)), at)
 
 
 def _decimal_integers(lexer: Lexer) -> tuple[int, ...]:

@@ -108,11 +108,11 @@ class Lexer:
             found.append(item(self))
         return tuple(found)
 
-    def in_parentheses(self, item: Callable[[Lexer], Item]) -> tuple[Item, ...]:
-        """Parses items behind a parenthesis, which may be none, and the one that closes it."""
-        found = () if self.text == ")" else self.listed(item)
-        if self.text != ")":
-            self.fail("',' or ')'")
+    def listed_until(self, closing: str, item: Callable[[Lexer], Item]) -> tuple[Item, ...]:
+        """Parses items, which may be none, and the parenthesis or brace that closes them."""
+        found = () if self.text == closing else self.listed(item)
+        if self.text != closing:
+            self.fail(f"',' or '{closing}'")
         self.advance()
         return found
 

@@ -90,13 +90,11 @@ def _behind_name(lexer: Lexer, name: Name | Element) -> Operand:
     """The operand that `name` begins, where no comma or semicolon follows it."""
     if not isinstance(name, Name):
         return name
-    if lexer.text == "+":
-        lexer.advance()
+    if lexer.accept("+"):
         return Offset(name.text, integer(lexer, "an offset in bytes"), name.at)
     if lexer.text == "-":
         raise _negative_offset(lexer, name.text, "", "")
-    if lexer.text == "[":
-        lexer.advance()
+    if lexer.accept("["):
         index = integer(lexer, "an index")
         lexer.expect("]")
         return Index(name.text, index, name.at)
@@ -136,14 +134,9 @@ def _item(lexer: Lexer) -> Name | Element | Integer | Float:
 def _vector(lexer: Lexer) -> Vector:
     at = lexer.at
     lexer.expect("{")
-    items = [_item(lexer)]
-    while lexer.text == ",":
-        lexer.advance()
-        items.append(_item(lexer))
-    if lexer.text != "}":
-        lexer.fail("',' or '}'")
-    lexer.advance()
-    return Vector(tuple(items), at)
+    if lexer.text == "}":
+        _item(lexer)  # a vector has one, or several
+    return Vector(lexer.listed_until("}", _item), at)
 
 
 def _address(lexer: Lexer) -> Address:
@@ -162,8 +155,7 @@ def _address(lexer: Lexer) -> Address:
     elif lexer.text == "-":
         raise _negative_offset(lexer, base.text, "[", "]")
     else:
-        while lexer.text == ",":
-            lexer.advance()
+        while lexer.accept(","):
             coordinates.append(_coordinates(lexer))
     if lexer.text != "]":
         lexer.fail("']'" if coordinates else "'+' or ']'")
@@ -200,4 +192,4 @@ def _call(lexer: Lexer) -> tuple[Operand, ...]:
 def _arguments(lexer: Lexer) -> Arguments:
     at = lexer.at
     lexer.expect("(")
-    return Arguments(lexer.in_parentheses(_item), at)
+    return Arguments(lexer.listed_until(")", _item), at)

@@ -22,27 +22,19 @@ class _Rule(NamedTuple):
 
 _ENTRY, _FUNC, _BOTH = ("entry",), ("func",), ("entry", "func")
 _DIRECTIVES = {
-    ".maxntid": _Rule(_ENTRY, 3),
-    ".reqntid": _Rule(_ENTRY, 3),
-    ".minnctapersm": _Rule(_ENTRY, 1),
-    ".maxnctapersm": _Rule(_ENTRY, 1),
-    ".maxnreg": _Rule(_ENTRY, 1),
-    ".reqnctapercluster": _Rule(_ENTRY, 3),
-    ".maxclusterrank": _Rule(_ENTRY, 1),
-    ".explicitcluster": _Rule(_ENTRY, 0),
-    ".blocksareclusters": _Rule(_ENTRY, 0),
-    ".minperctamemory": _Rule(_ENTRY, 1),
-    ".local_maxnreg": _Rule(_BOTH, 1),
-    ".language": _Rule(_BOTH, 1),
+    **dict.fromkeys((".maxntid", ".reqntid", ".reqnctapercluster"), _Rule(_ENTRY, 3)),
+    **dict.fromkeys((".minnctapersm", ".maxnctapersm", ".maxnreg"), _Rule(_ENTRY, 1)),
+    **dict.fromkeys((".maxclusterrank", ".minperctamemory"), _Rule(_ENTRY, 1)),
+    **dict.fromkeys((".explicitcluster", ".blocksareclusters"), _Rule(_ENTRY, 0)),
+    **dict.fromkeys((".local_maxnreg", ".language"), _Rule(_BOTH, 1)),
+    **dict.fromkeys((".abi_preserve", ".abi_preserve_control"), _Rule(_FUNC, 1)),
     ".noreturn": _Rule(_FUNC, 0),
-    ".abi_preserve": _Rule(_FUNC, 1),
-    ".abi_preserve_control": _Rule(_FUNC, 1),
 }
 
 
 def parameters(lexer: Lexer) -> tuple[Variable, ...]:
     """``(.param .u64 a, .param .align 8 .b8 b[16])``; empty where no parenthesis stands."""
-    return lexer.in_parentheses(_parameter) if lexer.accept("(") else ()
+    return lexer.listed_until(")", _parameter) if lexer.accept("(") else ()
 
 
 def _parameter(lexer: Lexer) -> Variable:

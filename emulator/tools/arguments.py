@@ -4,10 +4,19 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser
+
+
+def add_command(parser: ArgumentParser, tool: ModuleType, name: str) -> None:
+    """Adds the arguments of a command of a module: ``NAME_HELP`` describes those of the function
+    ``NAME_command``, and of ``NAME_WORDS`` where that takes words for it."""
+    own = getattr(tool, f"{name}_command")
+    words = getattr(tool, f"{name.upper()}_WORDS", own)
+    add_arguments(parser, getattr(tool, f"{name.upper()}_HELP"), words, own)
 
 
 def add_arguments(

@@ -3,15 +3,9 @@
 from __future__ import annotations
 
 from importlib.resources import files
-from typing import TYPE_CHECKING
 
 from emulator.errors import OperandError, hint, listing, quoted
-from emulator.tools.arguments import add_arguments
 from emulator.tools.report import Answer, render
-
-if TYPE_CHECKING:
-    from argparse import ArgumentParser
-
 
 #: the pages in the order in which people need them
 ORDER = (
@@ -33,8 +27,8 @@ def title(text: str) -> str:
     return text.partition("\n")[0].removeprefix("# ")
 
 
-def guide_arguments(parser: ArgumentParser) -> None:
-    add_arguments(parser, {"name PAGE": "kernels, explain, testing, ..."}, guide_command)
+#: arguments of `guide` and what they mean
+GUIDE_HELP = {"name PAGE": "kernels, explain, testing, ..."}
 
 
 def guide_command(name: str | None = None) -> Answer:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import asdict
 from textwrap import wrap
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from emulator.arith.evidence import library_instruction
 from emulator.arith.recipes import RECIPES
@@ -13,14 +13,10 @@ from emulator.errors import runs
 from emulator.isa.instruction import Instruction
 from emulator.isa.matrix import MatrixInstruction
 from emulator.targets import find_target
-from emulator.tools.arguments import add_arguments
 from emulator.tools.facts import OperandFacts, choices, element_types, operands, sizes, summary
 from emulator.tools.operands import Multiplication
 from emulator.tools.report import WIDTH, Answer, render
 from emulator.tools.wording import short_targets, steps
-
-if TYPE_CHECKING:
-    from argparse import ArgumentParser
 
 
 class Computed(NamedTuple):
@@ -36,9 +32,8 @@ class Computed(NamedTuple):
     libraries: str
 
 
-def info_arguments(parser: ArgumentParser) -> None:
-    helps = {"opcode": "", "--target": "show what it does on this target only"}
-    add_arguments(parser, helps, info_command)
+#: arguments of `info` and what they mean
+INFO_HELP = {"opcode": "", "--target": "show what it does on this target only"}
 
 
 def info_command(opcode: str, target: str | None = None) -> Answer:

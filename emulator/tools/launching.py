@@ -25,7 +25,6 @@ from emulator.machine.options import Contract, Order, Special
 from emulator.machine.report import KernelError
 from emulator.machine.report import Report as MachineReport
 from emulator.memory.tensor_map import TensorMap
-from emulator.tools.arguments import add_arguments
 from emulator.tools.expectation import differences, expectation
 from emulator.tools.files import check_outputs, read_array, read_text, replacing_all
 from emulator.tools.orders import OrderReport, check_order
@@ -33,8 +32,6 @@ from emulator.tools.report import Answer, render
 from emulator.tools.words import sizes
 
 if TYPE_CHECKING:
-    from argparse import ArgumentParser
-
     from emulator.machine.debugger.debugger import Debugger
     from emulator.tools.faults.launches import LaunchFaults
 
@@ -91,17 +88,16 @@ _BOTH = KERNEL | {
 }
 
 
-def launch_arguments(parser: ArgumentParser) -> None:
-    helps = _BOTH | {
-        "--problems": "list what cannot run, and launch nothing",
-        "--faults": "where a matrix product differs from --expect, name the mistake (find_faults)",
-    }
-    add_arguments(parser, helps, LaunchWords, launch_command)
+#: arguments of `launch` and what they mean
+LAUNCH_HELP = _BOTH | {
+    "--problems": "list what cannot run, and launch nothing",
+    "--faults": "where a matrix product differs from --expect, name the mistake (find_faults)",
+}
 
 
-def check_arguments(parser: ArgumentParser) -> None:
-    seeds = "run N other orders, too, and list which results depend on the order"
-    add_arguments(parser, _BOTH | {"--schedule-seeds N": seeds}, LaunchWords, check_command)
+seeds = "run N other orders, too, and list which results depend on the order"
+#: arguments of `check` and what they mean
+CHECK_HELP = _BOTH | {"--schedule-seeds N": seeds}
 
 
 @dataclass
@@ -261,6 +257,7 @@ class LaunchWords:
         return [*totals, *report.count_lines()]
 
 
+LAUNCH_WORDS = CHECK_WORDS = LaunchWords
 _HEADER = ("index", "value", "changed", "file", "changed to")
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
 
 from dtypes import FORMATS
 from emulator.errors import OperandError, hint, listing, quoted, runs, shown
@@ -13,13 +12,9 @@ from emulator.isa.instruction import Instruction
 from emulator.isa.tcgen05 import Tcgen05
 from emulator.isa.wmma import Wmma
 from emulator.targets import Target, find_target
-from emulator.tools.arguments import add_arguments
 from emulator.tools.facts import element_types, sizes
 from emulator.tools.report import Answer, render
 from emulator.tools.wording import short_targets
-
-if TYPE_CHECKING:
-    from argparse import ArgumentParser
 
 
 def find_instructions(
@@ -85,14 +80,13 @@ def _check(what: str, given: str | None, known: Iterable[str]) -> None:
 # --- list -----------------------------------------------------------------------------------------
 
 
-def list_arguments(parser: ArgumentParser) -> None:
-    helps = {
-        "--target": "only those of this target: sm_90a, H100, ...",
-        "--type": "only those with elements of this type: f16, s8, fp8, ...",
-        "--family": "only mma, mma.sp, wgmma, wmma, ldmatrix, tcgen05.mma, ...",
-        "--all": "every N of wgmma, and of tcgen05.ld and st, on a line of its own",
-    }
-    add_arguments(parser, helps, list_command)
+#: arguments of `list` and what they mean
+LIST_HELP = {
+    "--target": "only those of this target: sm_90a, H100, ...",
+    "--type": "only those with elements of this type: f16, s8, fp8, ...",
+    "--family": "only mma, mma.sp, wgmma, wmma, ldmatrix, tcgen05.mma, ...",
+    "--all": "every N of wgmma, and of tcgen05.ld and st, on a line of its own",
+}
 
 
 def list_command(

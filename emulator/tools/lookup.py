@@ -4,18 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from emulator.isa.instruction import Instruction
 from emulator.isa.kinds import is_tensor
 from emulator.isa.matrix import MatrixInstruction
 from emulator.layout.fragment import Fragment, Location
-from emulator.tools.arguments import add_arguments
 from emulator.tools.report import Answer, Style, render
 from emulator.tools.words import IDESC, instruction_word
-
-if TYPE_CHECKING:
-    from argparse import ArgumentParser
 
 #: (group, row, col) of one element
 Element = tuple[int, int, int]
@@ -60,15 +56,14 @@ _FRAGMENT = {
 }
 
 
-def lane_arguments(parser: ArgumentParser) -> None:
-    helps = _FRAGMENT | {
-        "row": "",
-        "col": "",
-        "--group": "where lanes hold several matrices: the computation of m8n8k4.f16, the selector "
-        "of e, the choice of scale ids, the tile of ldmatrix (`table` names them)",
-        "--idesc WORD": f"{IDESC}: where tensor memory holds it",
-    }
-    add_arguments(parser, helps, lane_command)
+#: arguments of `lane` and what they mean
+LANE_HELP = _FRAGMENT | {
+    "row": "",
+    "col": "",
+    "--group": "where lanes hold several matrices: the computation of m8n8k4.f16, the selector "
+    "of e, the choice of scale ids, the tile of ldmatrix (`table` names them)",
+    "--idesc WORD": f"{IDESC}: where tensor memory holds it",
+}
 
 
 def lane_command(
@@ -91,8 +86,8 @@ def lane_command(
     return Answer([f"{line}bits {_bits(where)}"], data)
 
 
-def element_arguments(parser: ArgumentParser) -> None:
-    add_arguments(parser, _FRAGMENT | {"lane": "", "register": ""}, element_command)
+#: arguments of `element` and what they mean
+ELEMENT_HELP = _FRAGMENT | {"lane": "", "register": ""}
 
 
 def element_command(opcode: str, operand: str, lane: int, register: int) -> Answer:
@@ -118,9 +113,9 @@ def element_command(opcode: str, operand: str, lane: int, register: int) -> Answ
 # --- table ----------------------------------------------------------------------------------------
 
 
-def table_arguments(parser: ArgumentParser) -> None:
-    by = "element: the matrix, with lane:register.[bits] in each place"
-    add_arguments(parser, _FRAGMENT | {"--format": "", "--by": by}, table_command)
+by = "element: the matrix, with lane:register.[bits] in each place"
+#: arguments of `table` and what they mean
+TABLE_HELP = _FRAGMENT | {"--format": "", "--by": by}
 
 
 def table_command(

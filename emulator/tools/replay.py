@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, cast
+from typing import NamedTuple, cast
 
 import numpy as np
 
@@ -15,13 +15,9 @@ from emulator.errors import EmulatorError
 from emulator.isa.instruction import Instruction
 from emulator.matrices.mma import mma
 from emulator.tools import recordings
-from emulator.tools.arguments import add_arguments
 from emulator.tools.recordings import Array, Recording
 from emulator.tools.report import Answer
 from emulator.warp.execute import execute
-
-if TYPE_CHECKING:
-    from argparse import ArgumentParser
 
 
 class Outcome(NamedTuple):
@@ -55,13 +51,12 @@ class Summary:
         )
 
 
-def selftest_arguments(parser: ArgumentParser) -> None:
-    helps = {
-        "file": "golden files that the script of `record` has written; without one, the recordings "
-        "of this package",
-        "--engine": "auto, reference, vector or compiled",
-    }
-    add_arguments(parser, helps, selftest_command)
+#: arguments of `selftest` and what they mean
+SELFTEST_HELP = {
+    "file": "golden files that the script of `record` has written; without one, the recordings "
+    "of this package",
+    "--engine": "auto, reference, vector or compiled",
+}
 
 
 def selftest_command(engine: str = "auto", file: Sequence[str] = ()) -> Answer:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -18,26 +17,21 @@ from emulator.isa.kinds import is_of_warpgroup
 from emulator.machine.shared.registers import Register
 from emulator.machine.warp import Warp, Warpgroup
 from emulator.ptx.statements import instructions, target_of
-from emulator.tools.arguments import add_arguments
 from emulator.tools.files import check_outputs, read_npz, read_text, write_npz
 from emulator.tools.report import WIDTH, Answer, in_width, render
-
-if TYPE_CHECKING:
-    from argparse import ArgumentParser
 
 SHARED = "shared"
 
 
-def run_arguments(parser: ArgumentParser) -> None:
-    helps = {
-        "file": "PTX statements; - reads from standard input",
-        "--target": "sm_80, H100, ... (default: the .target of the file)",
-        "--registers IN.npz": "register words to start with, by name without %%: uint32 or uint64 "
-        "(lanes,); `shared`: uint8 bytes",
-        "-o --output OUT.npz": "where to write all registers",
-        "--show NAMES": "registers to show: r0,f1 (default: written)",
-    }
-    add_arguments(parser, helps, run_command)
+#: arguments of `run` and what they mean
+RUN_HELP = {
+    "file": "PTX statements; - reads from standard input",
+    "--target": "sm_80, H100, ... (default: the .target of the file)",
+    "--registers IN.npz": "register words to start with, by name without %%: uint32 or uint64 "
+    "(lanes,); `shared`: uint8 bytes",
+    "-o --output OUT.npz": "where to write all registers",
+    "--show NAMES": "registers to show: r0,f1 (default: written)",
+}
 
 
 def run_command(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from emulator.errors import OperandError, listing, quoted, shown
+from emulator.errors import OperandError, listing, quoted
 from emulator.layout.addressing import SWIZZLES
 
 #: help of --idesc
@@ -22,18 +22,18 @@ def whole_number(what: str, text: str) -> int:
 
 def instruction_word(idesc: str | None) -> int | None:
     """The word that --idesc gives. Raises OperandError for what is no word."""
-    try:
-        return None if idesc is None else int(idesc, 0)
-    except ValueError:
-        raise OperandError(f"--idesc is a word such as 0x8400490; got {shown(idesc)}") from None
+    return None if idesc is None else whole_number("--idesc, a word such as 0x8400490,", idesc)
 
 
-def sizes(option: str, text: str, most: int = 3) -> tuple[int, ...]:
-    """``8,8`` or ``8x8``: at most so many numbers; OperandError for any other text."""
+def sizes(option: str, text: str, most: int = 3, least: int = 1) -> tuple[int, ...]:
+    """``8,8`` or ``8x8``: from `least` (1, or both are 2) to `most` numbers; OperandError for any
+    other text."""
     parts = re.split("[,x]", text)
-    if not 1 <= len(parts) <= most or not all(re.fullmatch("[0-9]{1,10}", x) for x in parts):
-        count = f"one to {_COUNTS[most - 1]} numbers"
-        raise OperandError(f"{option} is {count} such as 8,8; got {quoted(text)}")
+    if not least <= len(parts) <= most or not all(re.fullmatch("[0-9]{1,10}", x) for x in parts):
+        form = "two numbers such as 8x8"
+        if least == 1:
+            form = f"one to {_COUNTS[most - 1]} numbers such as 8,8"
+        raise OperandError(f"{option} is {form}; got {quoted(text)}")
     return tuple(map(int, parts))
 
 

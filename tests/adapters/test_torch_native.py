@@ -50,7 +50,7 @@ def test_expressions_of_rows_columns_and_numbers(on_numpy, columns):
     given = rows(7, 1), rows(7, columns), rows(7, 1), rows(columns), rows(1, columns)
 
     def run():
-        return native.on_rows(norms._with_both, *given)
+        return native.on_rows(norms._FORMS[True, True], *given)
 
     assert np.array_equal(run().view(np.uint32), on_numpy(run).view(np.uint32))
 

@@ -132,7 +132,7 @@ def test_commands(capsys):
     assert main(["compare", F16, "--idesc", WORD, "--targets", "sm_100a,sm_103a"]) == 0
     assert "sm_100a" in capsys.readouterr().out
     assert main(["explain", F16, "--idesc", "x", "--target", "B200"]) == 2
-    assert "--idesc is a word such as 0x8400490" in capsys.readouterr().err
+    assert "--idesc, a word such as 0x8400490, is a whole number" in capsys.readouterr().err
     assert main(["explain", F16, "--target", "B200"]) == 2
     assert "needs idesc=" in capsys.readouterr().err
 

@@ -250,7 +250,7 @@ def test_build(ask):
         ((1, F16, "--need", "swizzle=100"), "none, 32B, 64B, 128B, .* nearest is 128B"),
         ((1, F16, "--need", "start=0,start=1"), "start is given twice"),
         ((1, F16, "--need", "start=top"), "start is a whole number; got 'top'"),
-        ((1, F16, "--need", "tile=64"), "tile is ROWSxCOLUMNS, such as 128x64; got '64'"),
+        ((1, F16, "--need", "tile=64"), "tile, ROWSxCOLUMNS, is two numbers such as 8x8; got '64'"),
         ((1, F16, "--need", "leading=wide"), "leading .128B, or 64e for elements. is a whole"),
         ((1, F16, "--need", "major=mn", "--major", "k"), "--major 'k' contradicts major=mn"),
         ((1, F16, "--need", "order=row"), "'rows' or 'columns'; got 'row'; nearest is 'rows'"),

@@ -191,6 +191,6 @@ def test_the_command_takes_the_instruction_descriptor(tmp_path, capsys):
     lines = answer(capsys, "fault", F16, *given, "--idesc", hex(M64.encode()))
     assert any("rows of D in other lanes" in line for line in lines)
     assert "needs idesc=" in refusal(capsys, "fault", F16, *given)
-    assert "--idesc is a word" in refusal(capsys, "fault", F16, *given, "--idesc", "wide")
+    assert "--idesc, a word such as" in refusal(capsys, "fault", F16, *given, "--idesc", "wide")
     other = "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"
     assert "goes with a tcgen05.mma" in refusal(capsys, "fault", other, *given, "--idesc", "0x10")

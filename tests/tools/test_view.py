@@ -410,7 +410,7 @@ def test_warps_side_by_side():
     }  # fmt: skip
     assert page.data["lanes"] == 192 and page.title == f"{F16}, 2 x 3 warps"
     for name, (down, across) in {"a": (16, 0), "b": (0, 8), "d": (16, 8)}.items():
-        one, tiled = ins.fragment(name), TiledFragment(ins.fragment(name), (2, 3))
+        one, tiled = ins.fragment(name), TiledFragment.of(ins.fragment(name), (2, 3))
         for j in range(3):
             for i in range(2):
                 warp = i + 2 * j

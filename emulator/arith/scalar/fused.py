@@ -6,6 +6,8 @@ rightly after one more step.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from dtypes import NumberClass, Rounding
@@ -13,7 +15,6 @@ from emulator.arith.fast.error_free import odd_sum, two_product, two_sum
 from emulator.arith.scalar import exact, rounded
 from emulator.arith.scalar.conversion import floats
 from emulator.arith.scalar.floating import flushed_product, saturated, widened, zero_downward
-from emulator.arith.scalar.rounded import NEAREST, Rounded
 from emulator.arith.scalar.rule import rule
 from emulator.arith.scalar.types import TYPES, ScalarType
 from emulator.arith.scalar.words import Word, Words
@@ -22,29 +23,30 @@ _F16, _F32, _F64 = (TYPES[name] for name in ("f16", "f32", "f64"))
 _ZERO, _INFINITE, _NAN = NumberClass.ZERO, NumberClass.INFINITE, NumberClass.NAN
 
 
+class Fused(NamedTuple):
+    """The modifiers of a fused multiply-add."""
+
+    rounding: Rounding = "rn"
+    ftz: bool = False
+    sat: bool = False
+    relu: bool = False
+
+
+NEAREST = Fused()
+
+
 @rule
-def fma(
-    t: ScalarType, a: int, b: int, c: int, *, how: Rounded = NEAREST, relu: bool = False
-) -> int:
+def fma(t: ScalarType, a: int, b: int, c: int, *, how: Fused = NEAREST) -> int:
     """9.7.3.6: a times b plus c, rounded once; also mad of f32 and f64.
 
     .relu makes negative results and -0 +0. An exact sum of 0 is signed as that of `add`.
     """
     out = _fused(t, a, b, c, how)
-    return exact.rectified(t.format, out) if relu else saturated(t, out, how.sat)
+    return exact.rectified(t.format, out) if how.relu else saturated(t, out, how.sat)
 
 
 @fma.words
-def _(
-    w: Words,
-    t: ScalarType,
-    a: Word,
-    b: Word,
-    c: Word,
-    *,
-    how: Rounded = NEAREST,
-    relu: bool = False,
-) -> Word:
+def _(w: Words, t: ScalarType, a: Word, b: Word, c: Word, *, how: Fused = NEAREST) -> Word:
     x, y, z = (rounded.values(w, t, words, how.ftz) for words in (a, b, c))
     if t is _F64 and how.rounding != "rn":
         words, nan = _directed64(w, x, y, z, how.rounding)
@@ -52,35 +54,22 @@ def _(
     if t is _F64:
         total = w.fused(x, y, z)
         return rounded.with_nans(w, t, total.view(t.dtype), total != total, b, c, a)
-    return _fused_of(w, t, x, y, z, how, relu)
+    return _fused_of(w, t, x, y, z, how)
 
 
 @rule
-def fma_to_nearest(
-    t: ScalarType, a: int, b: int, c: int, *, how: Rounded = NEAREST, relu: bool = False
-) -> int:
+def fma_to_nearest(t: ScalarType, a: int, b: int, c: int, *, how: Fused = NEAREST) -> int:
     """fma.rz, .rm and .rp of bf16x2, which 9.7.4.4 does not have: ptxas 13.0 takes them for .rn."""
-    return fma.reference(t, a, b, c, relu=relu)
+    return fma.reference(t, a, b, c, how=Fused(relu=how.relu))
 
 
 @fma_to_nearest.words
-def _(
-    w: Words,
-    t: ScalarType,
-    a: Word,
-    b: Word,
-    c: Word,
-    *,
-    how: Rounded = NEAREST,
-    relu: bool = False,
-) -> Word:
-    return fma.text(w, t, a, b, c, relu=relu)
+def _(w: Words, t: ScalarType, a: Word, b: Word, c: Word, *, how: Fused = NEAREST) -> Word:
+    return fma.text(w, t, a, b, c, how=Fused(relu=how.relu))
 
 
 @rule
-def fma_of_half(
-    t: ScalarType, a: int, b: int, c: int, *, how: Rounded = NEAREST, relu: bool = False
-) -> int:
+def fma_of_half(t: ScalarType, a: int, b: int, c: int, *, how: Fused = NEAREST) -> int:
     """fma.rz, .rm and .rp of bf16, which 9.7.4.4 does not have: ptxas 13.0 takes them, and makes
     an fma of f32 with that rounding from f16 operands, which is rounded to f16; without .relu."""
     x, y, z = (widened(_F32, _F16, code) for code in (a, b, c))
@@ -88,18 +77,9 @@ def fma_of_half(
 
 
 @fma_of_half.words
-def _(
-    w: Words,
-    t: ScalarType,
-    a: Word,
-    b: Word,
-    c: Word,
-    *,
-    how: Rounded = NEAREST,
-    relu: bool = False,
-) -> Word:
+def _(w: Words, t: ScalarType, a: Word, b: Word, c: Word, *, how: Fused = NEAREST) -> Word:
     x, y, z = (rounded.values(w, _F16, words) for words in (a, b, c))
-    total = _fused_of(w, _F32, x, y, z, how)
+    total = _fused_of(w, _F32, x, y, z, how._replace(relu=False))
     return floats.text(w, _F16, _F32, total)
 
 
@@ -116,19 +96,20 @@ def fma_oob(t: ScalarType, a: int, b: int, c: int, *, relu: bool = False) -> int
     """
     if a in OUT_OF_BOUNDS or b in OUT_OF_BOUNDS:
         return 0
-    return fma.reference(t, a, b, c, relu=relu)
+    return fma.reference(t, a, b, c, how=Fused(relu=relu))
 
 
 @fma_oob.words
 def _(w: Words, t: ScalarType, a: Word, b: Word, c: Word, *, relu: bool = False) -> Word:
     low, high = OUT_OF_BOUNDS
     outside = (a == low) | (a == high) | (b == low) | (b == high)
-    return w.select(outside, t.dtype.type(0), fma.text(w, t, a, b, c, relu=relu))
+    inside = fma.text(w, t, a, b, c, how=Fused(relu=relu))
+    return w.select(outside, t.dtype.type(0), inside)
 
 
 @rule
 def fma_mixed(
-    t: ScalarType, narrow: ScalarType, a: int, b: int, c: int, *, how: Rounded = NEAREST
+    t: ScalarType, narrow: ScalarType, a: int, b: int, c: int, *, how: Fused = NEAREST
 ) -> int:
     """9.7.5.3: a and b f16 or bf16, widened exactly; c f32."""
     x, y = widened(t, narrow, a), widened(t, narrow, b)
@@ -137,20 +118,13 @@ def fma_mixed(
 
 @fma_mixed.words
 def _(
-    w: Words,
-    t: ScalarType,
-    narrow: ScalarType,
-    a: Word,
-    b: Word,
-    c: Word,
-    *,
-    how: Rounded = NEAREST,
+    w: Words, t: ScalarType, narrow: ScalarType, a: Word, b: Word, c: Word, *, how: Fused = NEAREST
 ) -> Word:
     x, y = rounded.values(w, narrow, a), rounded.values(w, narrow, b)
     return _fused_of(w, t, x, y, rounded.values(w, t, c), how)
 
 
-def _fused(t: ScalarType, a: int, b: int, c: int, how: Rounded) -> int:
+def _fused(t: ScalarType, a: int, b: int, c: int, how: Fused) -> int:
     fmt = t.format
     x, y, z = (exact.read(fmt, code, how.ftz) for code in (a, b, c))
     classes, sign = {x.number_class, y.number_class}, x.sign ^ y.sign
@@ -169,11 +143,9 @@ def _fused(t: ScalarType, a: int, b: int, c: int, how: Rounded) -> int:
     return exact.rounded(fmt, total, how.rounding, how.ftz)
 
 
-def _fused_of(
-    w: Words, t: ScalarType, x: Word, y: Word, z: Word, how: Rounded, relu: bool = False
-) -> Word:
+def _fused_of(w: Words, t: ScalarType, x: Word, y: Word, z: Word, how: Fused) -> Word:
     """Codes of x·y + z of f32 numbers."""
-    rounding, ftz, sat = how
+    rounding, ftz, sat, relu = how
     if rounding == "rn" and t.bits == 32:
         total = w.fused(x, y, z)
         words = total.view(t.dtype)

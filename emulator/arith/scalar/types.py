@@ -121,67 +121,12 @@ def _type(name: str) -> ScalarType:
     return ScalarType(name, _KINDS[base[0]], int(base[1:]), int(count or 1))
 
 
-TYPES: dict[str, ScalarType] = {
-    name: _type(name)
-    for name in [
-        "pred",
-        "b2",
-        "b4",
-        "u2",
-        "s2",
-        "u4",
-        "s4",
-        "u8",
-        "u16",
-        "u32",
-        "u64",
-        "s8",
-        "s16",
-        "s32",
-        "s64",
-        "b8",
-        "b16",
-        "b32",
-        "b64",
-        "b128",
-        "f16",
-        "bf16",
-        "f32",
-        "f64",
-        "u16x2",
-        "s16x2",
-        "f16x2",
-        "bf16x2",
-        "f32x2",
-        "tf32",
-        "e4m3",
-        "e5m2",
-        "e3m2",
-        "e2m3",
-        "e2m1",
-        "ue8m0",
-        "e4m3x2",
-        "e5m2x2",
-        "e3m2x2",
-        "e2m3x2",
-        "e2m1x2",
-        "ue8m0x2",
-        "e4m3x4",
-        "e5m2x4",
-        "e3m2x4",
-        "e2m3x4",
-        "e2m1x4",
-        "e2m1p4",
-        "e2m1p4x4",
-        "ue8m0x4",
-        "ue5m3",
-        "ue5m3x2",
-        "s2f6",
-        "s2f6x2",
-        "u8x4",
-        "s8x4",
-    ]
-}
+_NAMES = """
+    pred b2 b4 u2 s2 u4 s4 u8 u16 u32 u64 s8 s16 s32 s64 b8 b16 b32 b64 b128 f16 bf16 f32 f64
+    u16x2 s16x2 f16x2 bf16x2 f32x2 tf32 e4m3 e5m2 e3m2 e2m3 e2m1 ue8m0
+    e4m3x2 e5m2x2 e3m2x2 e2m3x2 e2m1x2 ue8m0x2 e4m3x4 e5m2x4 e3m2x4 e2m3x4 e2m1x4
+    e2m1p4 e2m1p4x4 ue8m0x4 ue5m3 ue5m3x2 s2f6 s2f6x2 u8x4 s8x4"""
+TYPES: dict[str, ScalarType] = {name: _type(name) for name in _NAMES.split()}
 
 
 def extend(type_: ScalarType, words: Array, bits: int) -> Array:

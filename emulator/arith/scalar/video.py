@@ -21,16 +21,25 @@ from emulator.arith.scalar.words import Operand, Word, Words
 _ALL = 0xFFFFFFFF
 
 
-class Selected(NamedTuple):
-    """The parts of words that d, a and b are, and the operation of the result with c."""
+class Video(NamedTuple):
+    """The modifiers of a video instruction, of which each has some."""
 
+    #: the opcode, what vset compares for, and .clamp or .wrap of a shift
+    name: str = ""
+    compare: str = ""
+    mode: str = ""
+    sat: bool = False
+    #: of vmad: one more, and the shift to the right
+    po: bool = False
+    scale: str = ""
+    #: the parts of words that d, a and b are, and the operation of the result with c
     dsel: str = ""
     asel: str = ""
     bsel: str = ""
     operation: str = ""
 
 
-WHOLE = Selected()
+PLAIN = Video()
 
 # --- one result -----------------------------------------------------------------------------------
 
@@ -44,9 +53,7 @@ def arithmetic(
     b: int,
     c: int = 0,
     *,
-    name: str = "",
-    sat: bool = False,
-    how: Selected = WHOLE,
+    how: Video = PLAIN,
 ) -> int:
     """vadd, vsub, vabsdiff, vmin and vmax of two parts of words.
 
@@ -54,14 +61,14 @@ def arithmetic(
     negative result 0 and lets sums and differences wrap then. What .sat does for a part of d: a
     result that does not fit, also a negative one, becomes the part's largest number.
     """
-    exact = _RESULTS[name](_part(ta, a, how.asel), _part(tb, b, how.bsel))
+    exact = _RESULTS[how.name](_part(ta, a, how.asel), _part(tb, b, how.bsel))
     if how.dsel:
-        return _merge(how.dsel, _fitting(to, exact, how.dsel) if sat else exact, c)
-    if sat:
+        return _merge(how.dsel, _fitting(to, exact, how.dsel) if how.sat else exact, c)
+    if how.sat:
         exact = to.clamp(exact) if to.signed else max(exact, 0)
-    wraps = name in ("vadd", "vsub") and not (sat and to.signed)
+    wraps = how.name in ("vadd", "vsub") and not (how.sat and to.signed)
     result = _signed(exact, 32) if wraps else exact
-    return _secondary(to, result, c, how.operation)
+    return _with_c(to, result, c, how)
 
 
 @arithmetic.words
@@ -74,20 +81,18 @@ def _(
     b: Word,
     c: Operand = 0,
     *,
-    name: str = "",
-    sat: bool = False,
-    how: Selected = WHOLE,
+    how: Video = PLAIN,
 ) -> Word:
-    exact = _WORD_RESULTS[name](w, _parts(ta, a, how.asel), _parts(tb, b, how.bsel))
+    exact = _WORD_RESULTS[how.name](w, _parts(ta, a, how.asel), _parts(tb, b, how.bsel))
     if how.dsel:
         top = _top(to, how.dsel)
-        exact = w.select((exact < 0) | (exact > top), top, exact) if sat else exact
+        exact = w.select((exact < 0) | (exact > top), top, exact) if how.sat else exact
         return _merged(how.dsel, exact, c)
-    if sat:
+    if how.sat:
         exact = _clamped(w, to, exact) if to.signed else w.maximum(exact, 0)
-    if name in ("vadd", "vsub") and not (sat and to.signed):
+    if how.name in ("vadd", "vsub") and not (how.sat and to.signed):
         exact = _low_signed(exact)
-    return _secondaries(w, to, exact, c, how.operation)
+    return _words_with_c(w, to, exact, c, how)
 
 
 _RESULTS: dict[str, Callable[[int, int], int]] = {
@@ -116,20 +121,17 @@ def shift(
     b: int,
     c: int = 0,
     *,
-    name: str = "",
-    mode: str = "",
-    sat: bool = False,
-    how: Selected = WHOLE,
+    how: Video = PLAIN,
 ) -> int:
     """vshl and vshr by at most 32 bits (.clamp) or modulo 32 (.wrap); .sat looks at 34 bits, and
     makes 32 bits that are signed."""
     amount = _part(tb, b, how.bsel)
-    amount = min(amount, 32) if mode == "clamp" else amount & 31
+    amount = min(amount, 32) if how.mode == "clamp" else amount & 31
     x = _part(ta, a, how.asel)
-    result = _signed(x << amount, 64) if name == "vshl" else x >> amount
-    if sat:
+    result = _signed(x << amount, 64) if how.name == "vshl" else x >> amount
+    if how.sat:
         result = _signed(to.clamp(_signed(result, 34)), 32)
-    return _merge(how.dsel, result, c) if how.dsel else _secondary(to, result, c, how.operation)
+    return _with_c(to, result, c, how)
 
 
 @shift.words
@@ -142,35 +144,20 @@ def _(
     b: Word,
     c: Operand = 0,
     *,
-    name: str = "",
-    mode: str = "",
-    sat: bool = False,
-    how: Selected = WHOLE,
+    how: Video = PLAIN,
 ) -> Word:
     amount = _parts(tb, b, how.bsel)
-    amount = w.minimum(amount, 32) if mode == "clamp" else amount & 31
+    amount = w.minimum(amount, 32) if how.mode == "clamp" else amount & 31
     x = _parts(ta, a, how.asel)
-    result = x << amount if name == "vshl" else x >> amount
-    if sat:
+    result = x << amount if how.name == "vshl" else x >> amount
+    if how.sat:
         result = _low_signed(_clamped(w, to, result << 30 >> 30))
-    return (
-        _merged(how.dsel, result, c) if how.dsel else _secondaries(w, to, result, c, how.operation)
-    )
+    return _words_with_c(w, to, result, c, how)
 
 
 @rule
 def multiply(
-    to: ScalarType,
-    ta: ScalarType,
-    tb: ScalarType,
-    a: int,
-    b: int,
-    c: int,
-    *,
-    po: bool = False,
-    sat: bool = False,
-    scale: str = "",
-    how: Selected = WHOLE,
+    to: ScalarType, ta: ScalarType, tb: ScalarType, a: int, b: int, c: int, *, how: Video = PLAIN
 ) -> int:
     """vmad: a·b + c, one more with .po, shifted right by .shr7 or .shr15.
 
@@ -181,14 +168,14 @@ def multiply(
         _signed(w, 32) if not s else _part(t, w, s)
         for t, w, s in ((ta, a, how.asel), (tb, b, how.bsel))
     )
-    total = x * y + _signed(c, 32) + po
-    shift = int(scale.removeprefix("shr") or 0)
-    if sat:
+    total = x * y + _signed(c, 32) + how.po
+    shift = int(how.scale.removeprefix("shr") or 0)
+    if how.sat:
         to = ta if ta.signed else tb
     if not to.signed and shift:
         total &= (1 << 64) - 1
     total >>= shift
-    return (to.clamp(total) if sat else total) & _ALL
+    return (to.clamp(total) if how.sat else total) & _ALL
 
 
 @multiply.words
@@ -201,39 +188,29 @@ def _(
     b: Word,
     c: Word,
     *,
-    po: bool = False,
-    sat: bool = False,
-    scale: str = "",
-    how: Selected = WHOLE,
+    how: Video = PLAIN,
 ) -> Word:
     x, y = (
         _parts(t, word, s) if s else word.view(np.int32).astype(np.int64)
         for t, word, s in ((ta, a, how.asel), (tb, b, how.bsel))
     )
     total = x * y + c.view(np.int32).astype(np.int64)
-    total = total + 1 if po else total
-    if sat:
+    total = total + 1 if how.po else total
+    if how.sat:
         to = ta if ta.signed else tb
-    if scale:
+    if how.scale:
         kind = np.dtype(np.int64 if to.signed else np.uint64)
-        total = (total.view(kind) >> int(scale.removeprefix("shr"))).view(np.int64)
-    return (_clamped(w, to, total) if sat else total).astype(np.uint32)
+        total = (total.view(kind) >> int(how.scale.removeprefix("shr"))).view(np.int64)
+    return (_clamped(w, to, total) if how.sat else total).astype(np.uint32)
 
 
 @rule
 def compare(
-    ta: ScalarType,
-    tb: ScalarType,
-    a: int,
-    b: int,
-    c: int = 0,
-    *,
-    compare: str = "",
-    how: Selected = WHOLE,
+    ta: ScalarType, tb: ScalarType, a: int, b: int, c: int = 0, *, how: Video = PLAIN
 ) -> int:
     """vset: 1 where two parts of words compare so, else 0."""
-    result = int(OPERATORS[compare](_part(ta, a, how.asel), _part(tb, b, how.bsel)))
-    return _merge(how.dsel, result, c) if how.dsel else _secondary(ta, result, c, how.operation)
+    result = int(OPERATORS[how.compare](_part(ta, a, how.asel), _part(tb, b, how.bsel)))
+    return _with_c(ta, result, c, how)
 
 
 @compare.words
@@ -245,13 +222,12 @@ def _(
     b: Word,
     c: Operand = 0,
     *,
-    compare: str = "",
-    how: Selected = WHOLE,
+    how: Video = PLAIN,
 ) -> Word:
-    result = OPERATORS[compare](_parts(ta, a, how.asel), _parts(tb, b, how.bsel)).astype(np.int64)
-    return (
-        _merged(how.dsel, result, c) if how.dsel else _secondaries(w, ta, result, c, how.operation)
+    result = OPERATORS[how.compare](_parts(ta, a, how.asel), _parts(tb, b, how.bsel)).astype(
+        np.int64
     )
+    return _words_with_c(w, ta, result, c, how)
 
 
 # --- two or four results --------------------------------------------------------------------------
@@ -259,26 +235,16 @@ def _(
 
 @rule
 def lanes(
-    to: ScalarType,
-    ta: ScalarType,
-    tb: ScalarType,
-    a: int,
-    b: int,
-    c: int,
-    *,
-    name: str = "",
-    sat: bool = False,
-    how: Selected = WHOLE,
+    to: ScalarType, ta: ScalarType, tb: ScalarType, a: int, b: int, c: int, *, how: Video = PLAIN
 ) -> int:
     """vadd2, vadd4 and the like: two halves or four bytes at once; .sat clamps each.
 
     What the mask of d leaves out is taken from c; with .add the results, not wrapped, and c are
     added up. vavrg rounds a half away from zero (measured).
     """
-    count = int(name[-1])
-    pairs = zip(*_lanes_of(count, ta, tb, a, b, how.asel, how.bsel), strict=True)
-    exact = [_LANE_RESULTS[name[:-1]](x, y) for x, y in pairs]
-    return _assemble(count, to if sat else None, exact, c, how.operation, how.dsel)
+    pairs = zip(*_lanes_of(ta, tb, a, b, how), strict=True)
+    exact = [_LANE_RESULTS[how.name[:-1]](x, y) for x, y in pairs]
+    return _assemble(to, exact, c, how)
 
 
 @lanes.words
@@ -291,52 +257,30 @@ def _(
     b: Word,
     c: Word,
     *,
-    name: str = "",
-    sat: bool = False,
-    how: Selected = WHOLE,
+    how: Video = PLAIN,
 ) -> Word:
-    count = int(name[-1])
-    pairs = zip(*_word_lanes_of(count, ta, tb, a, b, how.asel, how.bsel), strict=True)
-    exact = [_WORD_RESULTS[name[:-1]](w, x, y) for x, y in pairs]
-    return _assembled(w, count, to if sat else None, exact, c, how.operation, how.dsel)
+    pairs = zip(*_word_lanes_of(ta, tb, a, b, how), strict=True)
+    exact = [_WORD_RESULTS[how.name[:-1]](w, x, y) for x, y in pairs]
+    return _assembled(w, to, exact, c, how)
 
 
 @rule
 def compare_lanes(
-    ta: ScalarType,
-    tb: ScalarType,
-    a: int,
-    b: int,
-    c: int,
-    *,
-    name: str = "",
-    compare: str = "",
-    how: Selected = WHOLE,
+    ta: ScalarType, tb: ScalarType, a: int, b: int, c: int, *, how: Video = PLAIN
 ) -> int:
     """vset2 and vset4: 1 for each half or byte that compares so; else as `lanes`."""
-    count, test = int(name[-1]), OPERATORS[compare]
-    pairs = zip(*_lanes_of(count, ta, tb, a, b, how.asel, how.bsel), strict=True)
-    exact = [int(test(x, y)) for x, y in pairs]
-    return _assemble(count, None, exact, c, how.operation, how.dsel)
+    pairs = zip(*_lanes_of(ta, tb, a, b, how), strict=True)
+    exact = [int(OPERATORS[how.compare](x, y)) for x, y in pairs]
+    return _assemble(ta, exact, c, how)
 
 
 @compare_lanes.words
 def _(
-    w: Words,
-    ta: ScalarType,
-    tb: ScalarType,
-    a: Word,
-    b: Word,
-    c: Word,
-    *,
-    name: str = "",
-    compare: str = "",
-    how: Selected = WHOLE,
+    w: Words, ta: ScalarType, tb: ScalarType, a: Word, b: Word, c: Word, *, how: Video = PLAIN
 ) -> Word:
-    count, test = int(name[-1]), OPERATORS[compare]
-    pairs = zip(*_word_lanes_of(count, ta, tb, a, b, how.asel, how.bsel), strict=True)
-    exact = [test(x, y).astype(np.int64) for x, y in pairs]
-    return _assembled(w, count, None, exact, c, how.operation, how.dsel)
+    pairs = zip(*_word_lanes_of(ta, tb, a, b, how), strict=True)
+    exact = [OPERATORS[how.compare](x, y).astype(np.int64) for x, y in pairs]
+    return _assembled(w, ta, exact, c, how)
 
 
 def _average(x: int, y: int) -> int:
@@ -416,64 +360,78 @@ def _merged(selector: str, results: Word, c: Word) -> Word:
     return c & (mask ^ _ALL) | (results << first).astype(np.uint32) & mask
 
 
-def _secondary(to: ScalarType, result: int, c: int, operation: str) -> int:
-    """The result combined with c: compared as 64 bits, signed or not as the type is."""
-    if operation in ("min", "max"):
+def _with_c(to: ScalarType, result: int, c: int, how: Video) -> int:
+    """c with the result as a part, or the result combined with c: compared as 64 bits, signed or
+    not as the type is."""
+    if how.dsel:
+        return _merge(how.dsel, result, c)
+    if how.operation in ("min", "max"):
         other = to.number(c)
         order = (lambda v: v) if to.signed else (lambda v: v & (1 << 64) - 1)
-        pick = min if operation == "min" else max
+        pick = min if how.operation == "min" else max
         result = pick(other, result, key=order)
-    elif operation == "add":
+    elif how.operation == "add":
         result += c
     return result & _ALL
 
 
-def _secondaries(w: Words, to: ScalarType, results: Word, c: Operand, operation: str) -> Word:
-    if operation in ("min", "max"):
+def _words_with_c(w: Words, to: ScalarType, results: Word, c: Operand, how: Video) -> Word:
+    if how.dsel:
+        return _merged(how.dsel, results, c)
+    if how.operation in ("min", "max"):
         kind = np.dtype(np.int64 if to.signed else np.uint64)
-        pick = w.minimum if operation == "min" else w.maximum
+        pick = w.minimum if how.operation == "min" else w.maximum
         results = pick(c.view(to.values).astype(np.int64).view(kind), results.view(kind))
-    elif operation == "add":
+    elif how.operation == "add":
         results = results + c.astype(np.int64)
     return results.astype(np.uint32)
 
 
 def _lanes_of(
-    count: int, ta: ScalarType, tb: ScalarType, a: int, b: int, asel: str, bsel: str
+    ta: ScalarType, tb: ScalarType, a: int, b: int, how: Video
 ) -> tuple[list[int], list[int]]:
     """The parts that each result is made of, the lowest first; selectors name them in the pair
     b:a, the highest first, and without them both words are taken in order."""
-    width, pair = 32 // count, b << 32 | a
-    places = _places(count, asel, 0), _places(count, bsel, count)
+    width, pair = 32 // _count(how), b << 32 | a
     first, second = (
         [
             _signed(pair >> p * width, width) if t.signed else pair >> p * width & (1 << width) - 1
             for p in which
         ]
-        for t, which in zip((ta, tb), places, strict=True)
+        for t, which in zip((ta, tb), _places(how), strict=True)
     )
     return first, second
-
-
-def _places(count: int, selector: str, first: int) -> list[int]:
-    return [int(x) for x in reversed(selector[1:])] or list(range(first, first + count))
 
 
 def _word_lanes_of(
-    count: int, ta: ScalarType, tb: ScalarType, a: Word, b: Word, asel: str, bsel: str
+    ta: ScalarType, tb: ScalarType, a: Word, b: Word, how: Video
 ) -> tuple[list[Word], list[Word]]:
-    width, pair = 32 // count, b.astype(np.uint64) << 32 | a.astype(np.uint64)
-    places = _places(count, asel, 0), _places(count, bsel, count)
+    width, pair = 32 // _count(how), b.astype(np.uint64) << 32 | a.astype(np.uint64)
     first, second = (
         [_field(t, pair, width * p, width) for p in which]
-        for t, which in zip((ta, tb), places, strict=True)
+        for t, which in zip((ta, tb), _places(how), strict=True)
     )
     return first, second
 
 
-def _masked(count: int, mask: str) -> list[int]:
+def _count(how: Video) -> int:
+    """The number of results, with which the opcode ends."""
+    return int(how.name[-1])
+
+
+def _places(how: Video) -> tuple[list[int], list[int]]:
+    """The places of the parts of a and of b in their pair."""
+    count = _count(how)
+    first, second = (
+        [int(x) for x in reversed(selector[1:])] or list(range(start, start + count))
+        for selector, start in ((how.asel, 0), (how.bsel, count))
+    )
+    return first, second
+
+
+def _kept(how: Video) -> list[int]:
     """The results that a mask such as ``b31`` keeps."""
-    return [int(x) for x in mask[1:]] or list(range(count))
+    return [int(x) for x in how.dsel[1:]] or list(range(_count(how)))
 
 
 def _clamp_lane(to: ScalarType, width: int) -> tuple[int, int]:
@@ -481,40 +439,30 @@ def _clamp_lane(to: ScalarType, width: int) -> tuple[int, int]:
     return low, low + (1 << width) - 1
 
 
-def _assemble(
-    count: int, to: ScalarType | None, exact: list[int], c: int, operation: str, mask: str
-) -> int:
-    """Results put into a word, or added up; clamped where a type is given."""
-    width, kept = 32 // count, _masked(count, mask)
-    if to is not None:
+def _assemble(to: ScalarType, exact: list[int], c: int, how: Video) -> int:
+    """Results put into a word, or added up; with .sat clamped to the type."""
+    width = 32 // _count(how)
+    if how.sat:
         low, high = _clamp_lane(to, width)
         exact = [min(max(x, low), high) for x in exact]
-    if operation == "add":
-        return c + sum(exact[i] for i in kept) & _ALL
+    if how.operation == "add":
+        return c + sum(exact[i] for i in _kept(how)) & _ALL
     out = c
-    for i in kept:
+    for i in _kept(how):
         field = (1 << width) - 1 << i * width
         out = out & ~field | exact[i] << i * width & field
     return out & _ALL
 
 
-def _assembled(
-    w: Words,
-    count: int,
-    to: ScalarType | None,
-    exact: list[Word],
-    c: Word,
-    operation: str,
-    mask: str,
-) -> Word:
-    width, kept = 32 // count, _masked(count, mask)
-    if to is not None:
+def _assembled(w: Words, to: ScalarType, exact: list[Word], c: Word, how: Video) -> Word:
+    width = 32 // _count(how)
+    if how.sat:
         low, high = _clamp_lane(to, width)
         exact = [w.minimum(w.maximum(x, low), high) for x in exact]
     out = c
-    for i in kept:
+    for i in _kept(how):
         part = exact[i].astype(np.uint32)
-        if operation == "add":
+        if how.operation == "add":
             out = out + part
         else:
             field = (1 << width) - 1 << i * width

@@ -6,14 +6,14 @@ import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from emulator.errors import EmulatorError, OperandError, hint, quoted
+from emulator.errors import EmulatorError, OperandError, hint, quoted, runs
 from emulator.machine.debugger.expressions import Expression
 from emulator.machine.debugger.locations import Line, Locations
 from emulator.machine.debugger.looking import Focus, Looking, block_number
 from emulator.machine.debugger.player import Player
-from emulator.machine.debugger.shown import Shown, spans_of, text_of
+from emulator.machine.debugger.shown import Shown, text_of
 from emulator.machine.debugger.stops import (
     AccessWatchpoint,
     Breakpoint,
@@ -34,6 +34,10 @@ from emulator.ptx.program import items_of, registers_of
 _SPECIALS = ("nan", "inf", "any")
 
 
+#: a kind of stopper
+_Made = TypeVar("_Made", bound=Stopper)
+#: true of the threads that a move goes to, and of their statement
+Wanted = Callable[[Sequence[Thread], int], bool]
 #: a line, and the lanes that are there together
 _At = tuple[Line, frozenset[int]]
 
@@ -58,7 +62,7 @@ class Stop:
     def __str__(self) -> str:
         if not self.statement:
             return self.reason
-        where = f"block {shown(self.block)}, warp {self.warp}, lanes {spans_of(self.lanes)}"
+        where = f"block {shown(self.block)}, warp {self.warp}, lanes {runs(self.lanes)}"
         text = [f"{self.reason}", f"{where} at {self.line}: {self.statement}"]
         if self.source:
             text.append(f"{self.line.number if self.line else ''}\t{self.source}")
@@ -81,7 +85,7 @@ class Debugger:
         self.focused = Focus()
         self._count = 0
         self._close = weakref.finalize(self, self.player.close)
-        self.stop = self._go("", self._first)
+        self.stop = self._go("", lambda threads, pc: " ")
 
     def __enter__(self) -> Debugger:
         return self
@@ -186,30 +190,29 @@ class Debugger:
             pcs, text = self.locations.find(str(where))
         held = None if condition is None else Expression(condition)
         launch = self.player.launch
-        made = Breakpoint(
-            self._next(),
-            text,
-            temporary=temporary,
-            pcs=pcs,
-            program=launch.program,
-            block=None if block is None else self._block(block),
-            warp=warp,
-            thread=None if thread is None else thread_number(thread, launch.block),
-            condition=held,
-            quantifier=quantifier,
-            lookups=self._lookup,
+        number = None if block is None else self._block(block)
+        chosen = None if thread is None else thread_number(thread, launch.block)
+        return self._add(
+            Breakpoint(
+                self._count + 1,
+                text,
+                temporary=temporary,
+                pcs=pcs,
+                program=launch.program,
+                block=number,
+                warp=warp,
+                thread=chosen,
+                condition=held,
+                quantifier=quantifier,
+                lookups=lambda thread: self.look.lookup(thread),
+            )
         )
-        return self._add(made)  # type: ignore[return-value]
-
-    def _lookup(self, thread: Thread) -> Callable[[str], Any]:
-        return self.look.lookup(thread)
 
     def watch(self, what: str, size: int | None = None) -> Watchpoint:
         """Stops after a statement that changes a register of the warp in focus ("%r3"), or bytes of
         memory ("C[3][5]", "shared:0x100"), of which `size` count: those of an element, or 4."""
         watched = self._watched(what, size)
-        made = Watchpoint(self._next(), watched.text, watched=watched)
-        return self._add(made)  # type: ignore[return-value]
+        return self._add(Watchpoint(self._count + 1, watched.text, watched=watched))
 
     def rwatch(self, what: str, size: int | None = None) -> AccessWatchpoint:
         """Stops after a statement that reads a register of the warp in focus, or bytes of memory,
@@ -224,14 +227,15 @@ class Debugger:
 
     def _access(self, what: str, size: int | None, uses: Sequence[str]) -> AccessWatchpoint:
         watched, player = self._watched(what, size), self.player
-        made = AccessWatchpoint(
-            self._next(),
-            watched.text,
-            watched=watched,
-            uses=uses,
-            coming=lambda: (player.threads, player.pc),
+        return self._add(
+            AccessWatchpoint(
+                self._count + 1,
+                watched.text,
+                watched=watched,
+                uses=uses,
+                coming=lambda: (player.threads, player.pc),
+            )
         )
-        return self._add(made)  # type: ignore[return-value]
 
     def _watched(self, what: str, size: int | None) -> Watched:
         text = what.strip()
@@ -292,8 +296,8 @@ class Debugger:
         of operands that are none."""
         if what not in _SPECIALS:
             raise OperandError(f"catch takes nan, inf or any; got {quoted(what)}")
-        made = Catchpoint(self._next(), f"catch {what}", wanted=what)  # type: ignore[arg-type]
-        return self._add(made)  # type: ignore[return-value]
+        made = Catchpoint(self._count + 1, f"catch {what}", wanted=what)  # type: ignore[arg-type]
+        return self._add(made)
 
     def delete(self, number: int) -> None:
         """Removes a breakpoint, watchpoint or catchpoint by its number."""
@@ -306,10 +310,7 @@ class Debugger:
             raise OperandError(f"no breakpoint {number}; there are {near}")
         return self.stops[number]
 
-    def _next(self) -> int:
-        return self._count + 1
-
-    def _add(self, made: Stopper) -> Stopper:
+    def _add(self, made: _Made) -> _Made:
         self._count = made.number
         self.stops[made.number] = made
         return made
@@ -323,25 +324,25 @@ class Debugger:
 
     def stepi(self, count: int = 1, reverse: bool = False) -> Stop:
         """Goes on until the warp in focus has executed `count` statements."""
-        return self._repeat(count, "", lambda: self._mine(lambda threads, pc: True), reverse)
+        return self._repeat(count, lambda: self._mine(lambda threads, pc: True), reverse)
 
     def nexti(self, count: int = 1, reverse: bool = False) -> Stop:
         """As `stepi`, over calls."""
-        return self._repeat(count, "", lambda: self._mine(self._shallow()), reverse)
+        return self._repeat(count, lambda: self._mine(self._shallow()), reverse)
 
     def step(self, count: int = 1, reverse: bool = False) -> Stop:
         """Goes on until the warp in focus comes to another line of its source, `count` times; a
         line of PTX where the file names no source."""
-        return self._repeat(count, "", lambda: self._mine(self._new_line(reverse)), reverse)
+        return self._repeat(count, lambda: self._mine(self._new_line(reverse)), reverse)
 
     def next(self, count: int = 1, reverse: bool = False) -> Stop:
         """As `step`, over calls."""
 
-        def wanted() -> Callable[[Sequence[Thread], int], bool]:
+        def wanted() -> Wanted:
             shallow, line = self._shallow(), self._new_line(reverse)
             return self._mine(lambda threads, pc: shallow(threads, pc) and line(threads, pc))
 
-        return self._repeat(count, "", wanted, reverse)
+        return self._repeat(count, wanted, reverse)
 
     def finish(self) -> Stop:
         """Goes on until the function that the lane in focus is in has returned."""
@@ -383,10 +384,6 @@ class Debugger:
 
     # --- what is wanted ---
 
-    @staticmethod
-    def _first(threads: Sequence[Thread], pc: int) -> str:
-        return " "
-
     def _stoppers(self, threads: Sequence[Thread], pc: int) -> str:
         return self._reason(threads, pc, lambda stopper: True)
 
@@ -409,9 +406,7 @@ class Debugger:
             found = found or reason
         return found
 
-    def _mine(
-        self, wanted: Callable[[Sequence[Thread], int], bool]
-    ) -> Callable[[Sequence[Thread], int], bool]:
+    def _mine(self, wanted: Wanted) -> Wanted:
         """`wanted` of the warp in focus; what other warps do is passed over, until it has ended."""
         block, warp = self.focused[:2]
         look = self.look
@@ -430,11 +425,11 @@ class Debugger:
                 return any(t.state is not State.ENDED for t in each.warps[warp].threads)
         return False
 
-    def _shallow(self) -> Callable[[Sequence[Thread], int], bool]:
+    def _shallow(self) -> Wanted:
         depth = len(self.look.thread.calls)
         return lambda threads, pc: len(threads[0].calls) <= depth
 
-    def _new_line(self, reverse: bool) -> Callable[[Sequence[Thread], int], bool]:
+    def _new_line(self, reverse: bool) -> Wanted:
         """True if a group reaches another line than the one the warp was at."""
         before: list[_At | None] = [None if reverse else self._line_now()]
 
@@ -455,22 +450,14 @@ class Debugger:
 
     # --- moving ---
 
-    def _repeat(
-        self,
-        count: int,
-        reason: str,
-        wanted: Callable[[], Callable[[Sequence[Thread], int], bool]],
-        reverse: bool,
-    ) -> Stop:
+    def _repeat(self, count: int, wanted: Callable[[], Wanted], reverse: bool) -> Stop:
         for _ in range(count):
-            stop = self._steps(reason, wanted(), reverse)
+            stop = self._steps("", wanted(), reverse)
             if stop.ended or stop.reason.startswith(("breakpoint", "watchpoint", "catchpoint")):
                 break
         return self.stop
 
-    def _steps(
-        self, reason: str, wanted: Callable[[Sequence[Thread], int], bool], reverse: bool
-    ) -> Stop:
+    def _steps(self, reason: str, wanted: Wanted, reverse: bool) -> Stop:
         """Moves until the warp in focus is where it is wanted, or a breakpoint stops it."""
         block, warp = self.focused[:2]
 

@@ -12,11 +12,11 @@ import numpy as np
 from dtypes import FORMATS, Array
 from dtypes.arrays import decode_values
 from emulator.arith.scalar.types import TYPES, ScalarType
-from emulator.errors import EmulatorError, OperandError, hint, listing, quoted
+from emulator.errors import EmulatorError, OperandError, hint, listing, quoted, runs
 from emulator.machine.debugger.expressions import Expression
 from emulator.machine.debugger.locations import Locations
 from emulator.machine.debugger.player import Player
-from emulator.machine.debugger.shown import LARGE, Shown, number_text, spans_of, text_of, value_of
+from emulator.machine.debugger.shown import LARGE, Shown, number_text, text_of, value_of
 from emulator.machine.reference.fragments import Registers
 from emulator.machine.reference.special import special
 from emulator.machine.reference.thread import Block, Cluster, State, Thread, Warp
@@ -294,7 +294,7 @@ class Looking:
             text = "" if ended else self.locations.statement(pc)
             lanes = [t.lane for t in threads]
             mark = "*" if not current.isdisjoint(threads) else " "
-            rows.append((mark + spans_of(lanes), _state(threads[0]), str(where), text))
+            rows.append((mark + runs(lanes), _state(threads[0]), str(where), text))
             data.append({"lanes": lanes, "state": state.name.lower(), "pc": pc, "statement": text})
         title = f"{self.who(self.thread)}: {len(rows)} group{'s' * (len(rows) > 1)} of lanes"
         return Shown(title, ("lanes", "state", "at", "statement"), rows, data)
@@ -319,7 +319,7 @@ class Looking:
                     first, lanes = threads[0], [t.lane for t in threads]
                     reason = "ready" if first.state is State.READY else what_for(threads)
                     line = str(self.locations.line(self.pc(first)))
-                    rows.append((name, spans_of(lanes), line, reason))
+                    rows.append((name, runs(lanes), line, reason))
                     data.append({
                         "block": block.index, "warp": warp.number, "lanes": lanes,
                         "pc": first.pc, "line": line, "waits": reason,
@@ -580,7 +580,7 @@ class Looking:
                 lanes = [int(x) % per_block for x in copies.lanes]
                 block, groups = shown(cluster.blocks[where].index), {int(x) for x in copies.groups}
                 signals = f"group {listing(sorted(groups))}"
-                rows.append((block, f"threads {spans_of(lanes)}", "cp.async", signals))
+                rows.append((block, f"threads {runs(sorted(lanes))}", "cp.async", signals))
             for product in cluster.products:
                 numbers = [product.warpgroups[i] for i in product.left]
                 signals = f"group {listing([product.groups[i] for i in product.left])}"

@@ -84,14 +84,3 @@ def number_text(value: Any, type_: str = "f64") -> str:
         narrow = TYPES[type_].bits <= 32 if type_ in TYPES else False
         return str(np.float32(value) if narrow else value)
     return str(value)
-
-
-def spans_of(lanes: Sequence[int]) -> str:
-    """Lanes as ``0-15, 20``."""
-    out: list[list[int]] = []
-    for lane in sorted(lanes):
-        if out and out[-1][-1] == lane - 1:
-            out[-1][1:] = [lane]
-        else:
-            out.append([lane])
-    return ", ".join("-".join(map(str, span)) for span in out) or "none"

@@ -8,7 +8,7 @@ whoever looks at a thread stay right.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from enum import Enum
 from functools import partial
 from types import BuiltinFunctionType, CellType, FunctionType, MethodType, ModuleType
@@ -59,13 +59,15 @@ class Snapshot:
         if isinstance(held, np.ndarray):
             return self._keep_array(held)
         if isinstance(held, np.random.Generator):
-            self._undo.append(partial(_put_random, held, held.bit_generator.state))
+            self._undo.append(
+                partial(setattr, held.bit_generator, "state", held.bit_generator.state)
+            )
             return ()
         if isinstance(held, memoryview):
             return (held.obj,)
         if isinstance(held, bytearray):
             self.bytes += len(held)
-            self._undo.append(partial(_put_bytes, held, bytes(held)))
+            self._undo.append(partial(held.__setitem__, slice(None), bytes(held)))
             return ()
         if isinstance(held, FunctionType):
             return (*(held.__closure__ or ()), *(held.__defaults__ or ()))
@@ -74,7 +76,7 @@ class Snapshot:
         if isinstance(held, partial):
             return (held.func, *held.args, *held.keywords.values())
         if isinstance(held, CellType):
-            self._undo.append(partial(_put_cell, held, held.cell_contents))
+            self._undo.append(partial(setattr, held, "cell_contents", held.cell_contents))
             return (held.cell_contents,)
         if type(held).__module__.startswith(_FIXED):
             return ()
@@ -85,7 +87,7 @@ class Snapshot:
             return (held.base,)
         if held.flags.writeable:
             self.bytes += held.nbytes
-            self._undo.append(partial(_put_array, held, held.copy()))
+            self._undo.append(partial(held.__setitem__, ..., held.copy()))
         return ()
 
     def _keep_members(self, held: object) -> list[object]:
@@ -98,7 +100,7 @@ class Snapshot:
             self._undo.append(partial(_put_members, held, list(held.items())))
             out += [*held.keys(), *held.values()]
         elif isinstance(held, list):
-            self._undo.append(partial(_put_list, held, list(held)))
+            self._undo.append(partial(held.__setitem__, slice(None), list(held)))
             out += held
         elif isinstance(held, (set, deque)):
             self._undo.append(partial(_put_members, held, list(held)))
@@ -115,26 +117,6 @@ class Snapshot:
             self._undo.append(partial(_put_slots, held, slots))
             out += slots.values()
         return out
-
-
-def _put_random(held: np.random.Generator, saved: Mapping[str, object]) -> None:
-    held.bit_generator.state = saved
-
-
-def _put_bytes(held: bytearray, saved: bytes) -> None:
-    held[:] = saved
-
-
-def _put_cell(held: CellType, saved: object) -> None:
-    held.cell_contents = saved
-
-
-def _put_array(held: Array, saved: Array) -> None:
-    held[...] = saved
-
-
-def _put_list(held: list[object], saved: list[object]) -> None:
-    held[:] = saved
 
 
 def _put_members(held: set[Any] | dict[Any, Any] | deque[Any], saved: list[Any]) -> None:

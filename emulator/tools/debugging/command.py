@@ -5,27 +5,22 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Sequence
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from emulator.errors import OperandError
 from emulator.machine.debugger.debugger import Debugger
-from emulator.tools.arguments import add_arguments
 from emulator.tools.debugging.terminal import Terminal
 from emulator.tools.files import read_text
 from emulator.tools.launching import KERNEL, LaunchWords
 from emulator.tools.report import Answer
 
-if TYPE_CHECKING:
-    from argparse import ArgumentParser
-
-
-def debug_arguments(parser: ArgumentParser) -> None:
-    helps = KERNEL | {
-        "-x --commands FILE": "debugger commands to run first, one on each line",
-        "-e -ex --execute COMMAND": "a debugger command to run first; may be given several times",
-        "--batch": "quit behind these commands",
-    }
-    add_arguments(parser, helps, LaunchWords, debug_command)
+#: arguments of `debug` and what they mean
+DEBUG_HELP = KERNEL | {
+    "-x --commands FILE": "debugger commands to run first, one on each line",
+    "-e -ex --execute COMMAND": "a debugger command to run first; may be given several times",
+    "--batch": "quit behind these commands",
+}
+DEBUG_WORDS = LaunchWords
 
 
 def debug_command(

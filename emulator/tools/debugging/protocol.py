@@ -398,34 +398,23 @@ class Adapter:
     def variables(self, given: Body) -> Answered:
         reference, look = int(given["variablesReference"]), self.debugger.look
         if reference == 1:
-            rows = self.debugger.registers().rows
             names = look.register_names(every=True)
-            return {"variables": [
-                {"name": name, "type": type_, "value": f"{value}  ({every})",
-                 "variablesReference": _FIRST + names.index(name), "evaluateName": name}
-                for name, type_, value, _, every, *_ in rows
-            ]}, None  # fmt: skip
+            return _variables(
+                (name, f"{value}  ({every})", type_, name, _FIRST + names.index(name))
+                for name, type_, value, _, every, *_ in self.debugger.registers().rows
+            )
         if reference == 2:
-            return {"variables": [
-                {"name": row[0], "type": row[1], "value": f"{row[2]} {row[3]}".strip(),
-                 "variablesReference": 0} for row in look.arguments().rows
-            ]}, None  # fmt: skip
+            return _variables(
+                (row[0], f"{row[2]} {row[3]}".strip(), row[1]) for row in look.arguments().rows
+            )
         if reference == 3:
-            return {"variables": [
-                {"name": f"{row[1]} of block {row[0]}", "value": ", ".join(row[2:]),
-                 "variablesReference": 0} for row in look.mbarriers().rows
-            ]}, None  # fmt: skip
+            barriers = look.mbarriers().rows
+            return _variables((f"{x[1]} of block {x[0]}", ", ".join(x[2:])) for x in barriers)
         if reference == 4:
-            return {"variables": [
-                {"name": row[0], "value": row[1], "type": row[2], "variablesReference": 0,
-                 "evaluateName": row[0]} for row in look.variables().rows
-            ]}, None  # fmt: skip
-        names = look.register_names(every=True)
-        values = look.values(names[reference - _FIRST])
-        return {"variables": [
-            {"name": f"lane {i}", "value": "ended" if x is None else number_text(x, "f32"),
-             "variablesReference": 0} for i, x in enumerate(values)
-        ]}, None  # fmt: skip
+            return _variables((x[0], x[1], x[2], x[0]) for x in look.variables().rows)
+        values = look.values(look.register_names(every=True)[reference - _FIRST])
+        texts = ("ended" if x is None else number_text(x, "f32") for x in values)
+        return _variables((f"lane {i}", text) for i, text in enumerate(texts))
 
     def evaluate(self, given: Body) -> Answered:
         text = str(given["expression"])
@@ -451,6 +440,13 @@ class Adapter:
 
 Answered = tuple[Body, Callable[[], None] | None]
 Handler = Callable[[Adapter, Body], Answered]
+
+
+def _variables(rows: Iterable[tuple[Any, ...]]) -> Answered:
+    """Variables by name, value, and as far as they have them: type, expression and reference."""
+    keys = ("name", "value", "type", "evaluateName", "variablesReference")
+    found = [{"variablesReference": 0} | dict(zip(keys, row, strict=False)) for row in rows]
+    return {"variables": found}, None
 
 
 def _mover(name: str, **options: Any) -> Handler:

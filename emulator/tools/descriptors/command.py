@@ -5,44 +5,40 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from emulator.errors import OperandError, hint, listing, quoted, shown
 from emulator.isa.kinds import is_tensor
 from emulator.layout.descriptor import Descriptor
 from emulator.layout.tile import PATTERN_LINE, WINDOW
-from emulator.tools.arguments import add_arguments
 from emulator.tools.descriptors.description import as_hex, describe_descriptor, span, unused_bits
 from emulator.tools.descriptors.difference import diff_descriptors
+from emulator.tools.descriptors.tensor import Question, tensor_answer
 from emulator.tools.descriptors.tiles import ReadTile, StoredTile, needed_descriptor, read_tile
 from emulator.tools.report import Answer, render, together
-from emulator.tools.words import swizzle_width, whole_number
-
-if TYPE_CHECKING:
-    from argparse import ArgumentParser
+from emulator.tools.words import sizes, swizzle_width, whole_number
 
 _EXAMPLE = "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16"
 
 
-def descriptor_arguments(parser: ArgumentParser) -> None:
-    helps = {
-        "given WORD|OPCODE": "64-bit words (0x, 0b or decimal), and a wgmma or tcgen05.mma to "
-        "check them for; of tcgen05.mma words below 2**32 are instruction descriptors",
-        "--idesc WORD": "instruction descriptor of a tcgen05.mma: its operands are checked with it",
-        "--target": "of a tcgen05.mma: sm_107a reads a bit more of addresses",
-        "--operand": "a or b (default b)",
-        "--major": "k (default), or mn where imm-trans is 1",
-        "--shared-size BYTES": "of the shared memory (default 2**18)",
-        "--need TILE": "name the difference to the word that a tile needs, such as "
-        "swizzle=128B,start=0x400: swizzle= none, 32B, 64B, 128B; start= byte address; tile= "
-        "ROWSxCOLUMNS as stored (rows are m or n, columns k, whatever the major); row=, column= "
-        "where the instruction starts in it; order= rows or columns, which block of 8 lines "
-        "follows in memory; leading= bytes between lines, or 64e in elements; major=",
-        "--diff": "--need, everything taken from the word",
-        "--build TILE": "build the word that such a tile needs; of a tcgen05.mma also an "
-        "instruction descriptor: a=bf16,b=bf16,m=128,n=256,transpose_b=1",
-    }
-    add_arguments(parser, helps, descriptor_command)
+#: arguments of `descriptor` and what they mean
+DESCRIPTOR_HELP = {
+    "given WORD|OPCODE": "64-bit words (0x, 0b or decimal), and a wgmma or tcgen05.mma to "
+    "check them for; of tcgen05.mma words below 2**32 are instruction descriptors",
+    "--idesc WORD": "instruction descriptor of a tcgen05.mma: its operands are checked with it",
+    "--target": "of a tcgen05.mma: sm_107a reads a bit more of addresses",
+    "--operand": "a or b (default b)",
+    "--major": "k (default), or mn where imm-trans is 1",
+    "--shared-size BYTES": "of the shared memory (default 2**18)",
+    "--need TILE": "name the difference to the word that a tile needs, such as "
+    "swizzle=128B,start=0x400: swizzle= none, 32B, 64B, 128B; start= byte address; tile= "
+    "ROWSxCOLUMNS as stored (rows are m or n, columns k, whatever the major); row=, column= "
+    "where the instruction starts in it; order= rows or columns, which block of 8 lines "
+    "follows in memory; leading= bytes between lines, or 64e in elements; major=",
+    "--diff": "--need, everything taken from the word",
+    "--build TILE": "build the word that such a tile needs; of a tcgen05.mma also an "
+    "instruction descriptor: a=bf16,b=bf16,m=128,n=256,transpose_b=1",
+}
 
 
 def descriptor_command(
@@ -69,9 +65,9 @@ def descriptor_command(
         raise OperandError(f"one opcode for all words; got {listing(map(quoted, opcodes), 4)}")
     memory = WINDOW if shared_size is None else whole_number("--shared-size", shared_size)
     if opcodes and is_tensor(opcodes[0]):
-        return _of_tensor_cores(
-            opcodes[0], words, idesc, operand, memory, build, need or diff, target
-        )
+        given_idesc = None if idesc is None else _word(idesc)
+        question = Question(opcodes[0], given_idesc, operand, memory, target)
+        return _of_tensor_cores(question, words, build, need or diff)
     for name, value in (("--idesc", idesc), ("--target", target)):
         if value is not None:
             raise OperandError(f"{name} goes with a tcgen05.mma; give its opcode, too")
@@ -108,28 +104,17 @@ def descriptor_command(
 
 
 def _of_tensor_cores(
-    opcode: str,
-    words: list[int],
-    idesc: str | None,
-    operand: str,
-    memory: int,
-    build: str | None,
-    compared: object,
-    target: str | None,
+    asked: Question, words: list[int], build: str | None, compared: object
 ) -> Answer:
     """The answer about descriptors of a tcgen05.mma."""
-    from emulator.tools.descriptors.tensor import tensor_answer
-
     if compared:
         raise OperandError("--need and --diff compare words of wgmma; tcgen05 has --build")
-    if not words and idesc is None and build is None:
+    if not words and asked.idesc is None and build is None:
         raise OperandError(
             "no descriptor: give a 64-bit word, an instruction descriptor such as 0x8400490, or "
             "--build a=bf16,b=bf16,m=128,n=256"
         )
-    spec = None if build is None else _pairs(build)
-    word = None if idesc is None else _word(idesc)
-    return tensor_answer(opcode, words, word, operand, memory, spec, target)
+    return tensor_answer(asked, words, None if build is None else _pairs(build))
 
 
 def _pairs(text: str) -> dict[str, str]:
@@ -230,17 +215,10 @@ def _word(text: str) -> int:
     return word
 
 
-def _sizes(text: str) -> tuple[int, int]:
-    rows, times, k = text.lower().partition("x")
-    if not times:
-        raise OperandError(f"tile is ROWSxCOLUMNS, such as 128x64; got {quoted(text, 80)}")
-    return whole_number("tile", rows), whole_number("tile", k)
-
-
 _KEYS: dict[str, Callable[[str], Any]] = {
     "swizzle": swizzle_width,
     "start": lambda text: whole_number("start", text),
-    "tile": _sizes,
+    "tile": lambda text: sizes("tile, ROWSxCOLUMNS,", text.lower(), 2, 2),
     "order": str,
     "row": lambda text: whole_number("row", text),
     "column": lambda text: whole_number("column", text),

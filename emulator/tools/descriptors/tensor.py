@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from emulator.errors import OperandError, listing, quoted
 from emulator.isa.tensor_matrix import TensorMatrixInstruction, settle
@@ -196,55 +196,51 @@ def _shared_meaning(descriptor: SharedMemoryDescriptor, name: str) -> str:
 _OF_TILES = ("swizzle", "start", "order")
 
 
-def tensor_answer(
-    opcode: str,
-    words: list[int],
-    idesc: int | None,
-    operand: str,
-    memory: int,
-    build: Mapping[str, str] | None,
-    target: str | None,
-) -> Answer:
-    """Words below 2**32 are instruction descriptors, others of shared memory; with `idesc` those
-    are checked as an operand. `build` makes a word of either sort."""
-    ins = None if idesc is None else settle(opcode, idesc)
+class Question(NamedTuple):
+    """What is asked about the descriptors of a tcgen05.mma."""
+
+    opcode: str
+    #: of the instruction, with which those of shared memory are checked as `operand`
+    idesc: int | None
+    operand: str
+    #: bytes of shared memory
+    memory: int
+    target: str | None
+
+    def about(self, word: int, is_shared: bool) -> TensorDescription:
+        if not is_shared:
+            return describe_instruction(word, self.opcode)
+        ins = None if self.idesc is None else settle(self.opcode, self.idesc)
+        return describe_shared(word, ins, self.operand, self.memory, self.target)
+
+
+def tensor_answer(asked: Question, words: list[int], build: Mapping[str, str] | None) -> Answer:
+    """Words below 2**32 are instruction descriptors, others of shared memory. `build` makes a word
+    of either sort."""
     if build is not None:
-        return _built(opcode, ins, operand, memory, build, target)
-    if not words and idesc is not None:
-        words = [idesc]
-    found = [
-        describe_instruction(word, opcode)
-        if word < 1 << 32
-        else describe_shared(word, ins, operand, memory, target)
-        for word in words
-    ]
-    return together(found)
+        return together([_built(asked, build)])
+    if not words and asked.idesc is not None:
+        words = [asked.idesc]
+    return together([asked.about(word, word >= 1 << 32) for word in words])
 
 
-def _built(
-    opcode: str,
-    ins: TensorMatrixInstruction | None,
-    operand: str,
-    memory: int,
-    build: Mapping[str, str],
-    target: str | None,
-) -> Answer:
+def _built(asked: Question, build: Mapping[str, str]) -> TensorDescription:
     if not any(key in _OF_TILES for key in build):
-        return together([describe_instruction(_from_fields(opcode, build), opcode)])
-    if ins is None:
+        return describe_instruction(_from_fields(asked.opcode, build), asked.opcode)
+    if asked.idesc is None:
         raise OperandError("the tile of an operand follows from the instruction: give --idesc, too")
     if wrong := [key for key in build if key not in _OF_TILES]:
         raise OperandError(f"{listing(wrong)}: a tile of tcgen05 is built of {listing(_OF_TILES)}")
+    ins = settle(asked.opcode, asked.idesc)
     placed = SharedMemoryDescriptor.for_operand(
         ins.descriptor,
-        operand,
+        asked.operand,
         cta_group=ins.cta_group,
         swizzle_bytes=swizzle_width(build.get("swizzle", "128B")),
         start_address=whole_number("start", build.get("start", "0")),
         order=build.get("order", "rows"),
     )
-    word = int(placed.descriptor.encode())
-    return together([describe_shared(word, ins, operand, memory, target)])
+    return asked.about(int(placed.descriptor.encode()), is_shared=True)
 
 
 def _from_fields(opcode: str, build: Mapping[str, str]) -> InstructionDescriptor:

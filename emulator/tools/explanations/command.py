@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from emulator.errors import OperandError, shown
 from emulator.isa.kinds import is_tensor_product
 from emulator.report import Report
-from emulator.tools.arguments import add_arguments
 from emulator.tools.explanations.comparison import compare
 from emulator.tools.explanations.explanation import explain, explain_registers
 from emulator.tools.explanations.inputs import operands, registers_from_file
@@ -15,10 +14,6 @@ from emulator.tools.files import check_outputs, write_text
 from emulator.tools.operands import as_multiplication
 from emulator.tools.report import Answer
 from emulator.tools.words import IDESC, instruction_word, separated
-
-if TYPE_CHECKING:
-    from argparse import ArgumentParser
-
 
 #: help of what says the operands, and where the answer goes
 _OPERANDS = {
@@ -44,20 +39,19 @@ def _written(report: Report, html: bool, output: str | None, code: int = 0) -> A
     return Answer([f"wrote {output}"], report.data, code)
 
 
-def explain_arguments(parser: ArgumentParser) -> None:
-    helps = {
-        "opcode": "",
-        "--target": "sm_90a, H100, ...",
-        "--idesc WORD": IDESC,
-        "--row": "of D (default 0)",
-        "--col": "of D (default 0)",
-        **_OPERANDS,
-        "--registers FILE.npz": "lane registers by the names that `execute` gives its operands and "
-        "options: a, b, c, e, selector, descriptor_b, shared, ...",
-        "--computation": "of m8n8k4.f16, 0 to 3",
-        "--batch INDEX": "which of a batch: 0 or 0,2",
-    }
-    add_arguments(parser, helps, operands, explain_command)
+#: arguments of `explain` and what they mean
+EXPLAIN_HELP = {
+    "opcode": "",
+    "--target": "sm_90a, H100, ...",
+    "--idesc WORD": IDESC,
+    "--row": "of D (default 0)",
+    "--col": "of D (default 0)",
+    **_OPERANDS,
+    "--registers FILE.npz": "lane registers by the names that `execute` gives its operands and "
+    "options: a, b, c, e, selector, descriptor_b, shared, ...",
+    "--computation": "of m8n8k4.f16, 0 to 3",
+    "--batch INDEX": "which of a batch: 0 or 0,2",
+}
 
 
 def explain_command(
@@ -96,16 +90,16 @@ def explain_command(
     return _written(explain(ins, a, b, c, codes=True, **asked, **matrices), html, output)
 
 
-def compare_arguments(parser: ArgumentParser) -> None:
-    helps = {
-        "opcodes opcode": "",
-        "--idesc WORD": IDESC,
-        "--targets NAMES": "sm_80,sm_90a,B200 (default: all)",
-        **_OPERANDS,
-        "--limit": "elements shown (default 12)",
-        "--same": "exit with 1 where any bit differs",
-    }
-    add_arguments(parser, helps, operands, compare_command)
+#: arguments of `compare` and what they mean
+COMPARE_HELP = {
+    "opcodes opcode": "",
+    "--idesc WORD": IDESC,
+    "--targets NAMES": "sm_80,sm_90a,B200 (default: all)",
+    **_OPERANDS,
+    "--limit": "elements shown (default 12)",
+    "--same": "exit with 1 where any bit differs",
+}
+EXPLAIN_WORDS = COMPARE_WORDS = operands
 
 
 def compare_command(

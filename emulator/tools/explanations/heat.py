@@ -8,7 +8,7 @@ from itertools import pairwise
 import numpy as np
 
 from dtypes import Array
-from emulator.layout.picture import FAMILY, FONT, SMALL
+from emulator.layout.picture import FONT, SMALL, svg
 
 #: shades of 1, 2, 3 … differing bits, from light to dark; black text is read on the first four
 _SHADES = ("fde4c3", "fbc98b", "f6a55c", "ea7f3f", "d3592a", "ae3a1e", "812415", "4f120d")
@@ -39,9 +39,6 @@ def heat_map(heights: Array, title: str) -> str:
     height = _ABOVE + FONT + rows * cell + 8 + _LEGEND
     top = _ABOVE + FONT
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" class="heat" width="{width}" height="{height}" '
-        f'viewBox="0 0 {width} {height}" role="img" font-size="{FONT}" font-family="{FAMILY}">'
-        f'<title>{escape(title)}</title><rect width="100%" height="100%" fill="#fff"/>'
         f'<text x="4" y="{FONT}" font-weight="bold" fill="#111">{escape(title)}</text>',
         f'<rect x="{_LEFT}" y="{top}" width="{columns * cell}" height="{rows * cell}" '
         f'fill="{_SAME}"/>',
@@ -53,7 +50,7 @@ def heat_map(heights: Array, title: str) -> str:
         )
         parts.append(f'<path fill="#{shade}" d="{path}"/>' if path else "")
     parts += [_numbers(rows, columns, cell, step), _legend(shades, top + rows * cell + 18)]
-    return "".join([*parts, "</svg>"])
+    return svg((width, height), title, parts, attributes=' class="heat"')
 
 
 def _largest_of(heights: Array, step: int) -> Array:

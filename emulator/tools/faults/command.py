@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from dtypes import Array
 from emulator.errors import OperandError, hint, listing, quoted
 from emulator.isa.instruction import Instruction
 from emulator.isa.kinds import is_tensor_product
 from emulator.matrices.operands import as_matrix_instruction
-from emulator.tools.arguments import add_arguments
 from emulator.tools.faults.finder import find_faults
 from emulator.tools.faults.inputs import PASSED
 from emulator.tools.faults.report import FaultReport
 from emulator.tools.files import read_npz, unnamed
 from emulator.tools.words import IDESC, instruction_word
-
-if TYPE_CHECKING:
-    from argparse import ArgumentParser
 
 #: arrays of a file -> argument of `find_faults`: capitals are matrices, small letters registers
 NAMES = {
@@ -28,21 +22,20 @@ NAMES = {
 }  # fmt: skip
 
 
-def fault_arguments(parser: ArgumentParser) -> None:
-    helps = {
-        "opcode": "",
-        "--target": "sm_80, H100, ...",
-        "--input IN.npz": "A, B, C: the matrices that are meant (C may be left out: zeros; bf16, "
-        "fp8, fp4 as codes); D: what came out, a matrix or registers (lanes, registers); and what "
-        "the kernel passed, as far as it is known: a, b, c (registers), e, selector, scale_a, "
-        "scale_b, byte_id_a, ..., shared, descriptor_a, descriptor_b, addresses_a, addresses_b (of "
-        "ldmatrix), trans_a, scale_d, ...; or, instead of D, `expected`: the D that a, b, c should "
-        "give",
-        "--idesc WORD": f"{IDESC}; A, B, C, D and scales are matrices then",
-        "--pairs": "try two mistakes at once, too",
-        "--limit": "most faults to list (default 5)",
-    }
-    add_arguments(parser, helps, fault_command)
+#: arguments of `fault` and what they mean
+FAULT_HELP = {
+    "opcode": "",
+    "--target": "sm_80, H100, ...",
+    "--input IN.npz": "A, B, C: the matrices that are meant (C may be left out: zeros; bf16, "
+    "fp8, fp4 as codes); D: what came out, a matrix or registers (lanes, registers); and what "
+    "the kernel passed, as far as it is known: a, b, c (registers), e, selector, scale_a, "
+    "scale_b, byte_id_a, ..., shared, descriptor_a, descriptor_b, addresses_a, addresses_b (of "
+    "ldmatrix), trans_a, scale_d, ...; or, instead of D, `expected`: the D that a, b, c should "
+    "give",
+    "--idesc WORD": f"{IDESC}; A, B, C, D and scales are matrices then",
+    "--pairs": "try two mistakes at once, too",
+    "--limit": "most faults to list (default 5)",
+}
 
 
 def fault_command(

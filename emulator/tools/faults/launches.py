@@ -20,11 +20,10 @@ from emulator.errors import OperandError, UnsupportedError, listing
 from emulator.machine.arguments import arrays_of
 from emulator.machine.debugger.locations import Locations
 from emulator.machine.module import Kernel
-from emulator.report import Report
 from emulator.tools.faults.gemm import Gemm, Search, Stores, Tile, chains, covers
 from emulator.tools.faults.meant import Meant, find_meant
 from emulator.tools.faults.observed import Recorder
-from emulator.tools.faults.report import Fault, FaultReport
+from emulator.tools.faults.report import Fault, FaultReport, Faults
 
 #: tiles of one kind that are searched until one is explained
 _LOOKS = 3
@@ -52,7 +51,7 @@ class LaunchFault:
 
 
 @dataclass(frozen=True, repr=False)
-class LaunchFaults(Report):
+class LaunchFaults(Faults[LaunchFault]):
     """The mistakes of a launch, the likeliest first, and what was looked at."""
 
     kernel: str
@@ -72,15 +71,6 @@ class LaunchFaults(Report):
     @property
     def code(self) -> int:  # type: ignore[override]
         return 1 if self.wrong and not any(x.exact for x in self.faults) else 0
-
-    def __len__(self) -> int:
-        return len(self.faults)
-
-    def __iter__(self) -> Iterator[LaunchFault]:
-        return iter(self.faults)
-
-    def __getitem__(self, i: int) -> LaunchFault:
-        return self.faults[i]
 
     def lines(self) -> Iterator[str]:
         yield self.title

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from dtypes import Array, Format, decode_values
+from emulator.errors import runs
 from emulator.layout.fragment import Fragment
 from emulator.tools.testing.difference_kinds import ulps
 
@@ -80,13 +81,7 @@ def _lines(mask: Array, name: str) -> str:
     for first, word in enumerate(("even", "odd")):
         if len(indices) > 1 and indices == list(range(first, len(mask), 2)):
             return f"{word} {name}s"
-    stretches: list[list[int]] = []
-    for i in indices:
-        if stretches and i == stretches[-1][1] + 1:
-            stretches[-1][1] = i
-        else:
-            stretches.append([i, i])
-    parts = [f"{a}" if a == b else f"{a}-{b}" for a, b in stretches]
+    parts = runs(indices).split(", ")
     if len(parts) == 2:
         return f"{name}s {parts[0]} and {parts[1]}"
     more = f", … ({len(indices)} in all)" if len(parts) > _PARTS else ""

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
-from typing import Literal
+from typing import Generic, Literal, TypeVar
 
 from dtypes import Array
 from emulator.report import Report
 
+_Fault = TypeVar("_Fault")
 Verdict = Literal["right", "found", "near", "none"]
 #: "made": what the kernel does; "repair": made on top of it, this gives what is right
 Direction = Literal["made", "repair"]
@@ -61,12 +62,24 @@ class Fault:
         return f"{self.mistake}: {self.detail} ({how} {much} of {self.wrong} wrong elements)"
 
 
-@dataclass(frozen=True, repr=False)
-class FaultReport(Report):
-    """The faults, the likeliest first, and what the search can and cannot say.
+class Faults(Report, Generic[_Fault]):
+    """A report that is a sequence of faults: truth value and ``len`` are theirs."""
 
-    Truth value and ``len`` are those of `faults`.
-    """
+    faults: tuple[_Fault, ...]
+
+    def __len__(self) -> int:
+        return len(self.faults)
+
+    def __iter__(self) -> Iterator[_Fault]:
+        return iter(self.faults)
+
+    def __getitem__(self, i: int) -> _Fault:
+        return self.faults[i]
+
+
+@dataclass(frozen=True, repr=False)
+class FaultReport(Faults[Fault]):
+    """The faults, the likeliest first, and what the search can and cannot say."""
 
     opcode: str
     target: str
@@ -103,15 +116,6 @@ class FaultReport(Report):
     @property
     def code(self) -> int:  # type: ignore[override]
         return 0 if self.verdict in ("right", "found") else 1
-
-    def __len__(self) -> int:
-        return len(self.faults)
-
-    def __iter__(self) -> Iterator[Fault]:
-        return iter(self.faults)
-
-    def __getitem__(self, i: int) -> Fault:
-        return self.faults[i]
 
     @property
     def title(self) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -302,12 +302,17 @@ class Mistake(NamedTuple):
     ways: Ways
 
 
-def _reading(reader: str, detail: str) -> Ways:
-    """D read back in another way than it lies."""
+def _changed(
+    operand: str,
+    detail: str,
+    of: Callable[[MeantProduct], bool] = lambda problem: True,
+    **fields: Any,
+) -> Ways:
+    """Other steps of the kernel, of the products that `of` holds for."""
 
     def ways(problem: MeantProduct) -> Iterator[Way]:
-        if reader != "packed" or problem.ins.descriptor.d == "f16":
-            yield Way("d", detail, replace(problem.plan(), reader=reader))
+        if of(problem):
+            yield Way(operand, detail, replace(problem.plan(), **fields))
 
     return ways
 
@@ -371,28 +376,6 @@ def _types(problem: MeantProduct) -> Iterator[Way]:
                 yield _described(problem, operand, operand, other, detail)
 
 
-def _accumulated(when: str, detail: str, least_steps: int) -> Ways:
-    """The accumulator read in other steps than it should be."""
-
-    def ways(problem: MeantProduct) -> Iterator[Way]:
-        if problem.steps >= least_steps:
-            yield Way("c", detail, replace(problem.plan(), accumulates=when))
-
-    return ways
-
-
-def _issues(problem: MeantProduct) -> Iterator[Way]:
-    if problem.scale_a is None and problem.nibbles is None:
-        detail = f"{_WARP} threads issue each instruction"
-        yield Way("", detail, replace(problem.plan(), issues=_WARP))
-
-
-def _standing(problem: MeantProduct) -> Iterator[Way]:
-    if problem.steps > 1:
-        detail = "the descriptors do not move along k"
-        yield Way("", detail, replace(problem.plan(), advances=False))
-
-
 def _ids(problem: MeantProduct) -> Iterator[Way]:
     x = problem.ins.descriptor
     for name in ("scale_a", "scale_b") if problem.scale_a is not None else ():
@@ -403,11 +386,13 @@ def _ids(problem: MeantProduct) -> Iterator[Way]:
                 yield _described(problem, name, field, other, detail)
 
 
-def _exchanged_scales(problem: MeantProduct) -> Iterator[Way]:
+def _has_steps(problem: MeantProduct) -> bool:
+    return problem.steps > 1
+
+
+def _have_one_shape(problem: MeantProduct) -> bool:
     a, b = problem.scale_a, problem.scale_b
-    if a is not None and b is not None and a.shape == b.shape:
-        detail = "those of A and of B stand in each other's place"
-        yield Way("scale_a", detail, replace(problem.plan(), scales_exchanged=True))
+    return a is not None and b is not None and a.shape == b.shape
 
 
 def _quarters(problem: MeantProduct) -> Iterator[Way]:
@@ -422,15 +407,16 @@ _LANES = (
 )
 MISTAKES = (
     Mistake("rows of D in other lanes", _LANES,
-            _reading("lanes", "row m is read from lane m, and column n from column n")),
+            _changed("d", "row m is read from lane m, and column n from column n", reader="lanes")),
     Mistake("lane of the warp left out", _LANES,
-            _reading("quarter", "all four warps read lanes 0-31")),
+            _changed("d", "all four warps read lanes 0-31", reader="quarter")),
     Mistake("f16 accumulator taken as packed", "An f16 D has a column for each element, in the low "
             "half of the word: load it with .pack::16b.",
-            _reading("packed", "two f16 are taken from each word of D")),
+            _changed("d", "two f16 are taken from each word of D",
+                     lambda problem: problem.ins.descriptor.d == "f16", reader="packed")),
     Mistake("registers of 16x256b not regrouped", "Of 16x256b, bit 1 of the register number is the "
             "row + 8 and bit 0 the column.",
-            _reading("registers", "registers 4i + 1 and 4i + 2 are exchanged")),
+            _changed("d", "registers 4i + 1 and 4i + 2 are exchanged", reader="registers")),
     Mistake("wrong swizzle", "Bits 63:61 of a tcgen05 descriptor: 2 = 128B, 4 = 64B, 6 = 32B, 1 = "
             "128B with 32-byte atoms; wgmma has other codes in bits 63:62.", _swizzles),
     Mistake("LBO and SBO exchanged", "K-major: SBO leads to the next 8 rows. MN-major: SBO is the "
@@ -444,17 +430,21 @@ MISTAKES = (
             _flipped("transpose", lambda kind: kind.transposable)),
     Mistake("wrong type", "Bits 9:7 and 12:10 of the instruction descriptor are the types of A and "
             "B.", _types),
-    Mistake("accumulator", "enable-input-d is false in the first step, or should be.", _accumulated(
-            "without", "the first step does not read the old D (C counts as zero)", 1)),
+    Mistake("accumulator", "enable-input-d is false in the first step, or should be.", _changed(
+            "c", "the first step does not read the old D (C counts as zero)",
+            accumulates="without")),
     Mistake("issued by a whole warp", "Every thread that reaches tcgen05.mma issues one: elect a "
-            "thread.", _issues),
+            "thread.", _changed("", f"{_WARP} threads issue each instruction",
+                                lambda x: x.scale_a is None and x.nibbles is None, issues=_WARP)),
     Mistake("accumulator", "enable-input-d must be true from the second step on.",
-            _accumulated("never", "every step starts from zero", 2)),
-    Mistake("loop over k", "Each step along k adds its bytes / 16 to the start field.", _standing),
+            _changed("c", "every step starts from zero", _has_steps, accumulates="never")),
+    Mistake("loop over k", "Each step along k adds its bytes / 16 to the start field.",
+            _changed("", "the descriptors do not move along k", _has_steps, advances=False)),
     Mistake("wrong data id", "The id is the byte of the scale words that an instruction starts "
             "with: it advances with every step along k.", _ids),
     Mistake("scales exchanged", "The operands are [scale-A], [scale-B], in this order.",
-            _exchanged_scales),
+            _changed("scale_a", "those of A and of B stand in each other's place",
+                     _have_one_shape, scales_exchanged=True)),
     Mistake("scales not in all quarters", "Scales are repeated in all four quarters: "
             "tcgen05.cp.32x128b.warpx4 does it.", _quarters),
 )  # fmt: skip

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -15,9 +14,8 @@ from emulator.tools.arguments import add_arguments
 from emulator.tools.files import write_text
 from emulator.tools.pictures.page import Page
 from emulator.tools.pictures.panels import SharedMemory, arranged, in_a_row
-from emulator.tools.pictures.tiled import Warps
 from emulator.tools.report import Answer
-from emulator.tools.words import instruction_word, swizzle_width, whole_number
+from emulator.tools.words import instruction_word, sizes, swizzle_width, whole_number
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser
@@ -69,7 +67,8 @@ def view_command(
     if is_tensor(opcode):
         return _tensor(opcode, operand or "", idesc, format or _format_of(output), output)
     ins = Instruction.parse(opcode)
-    page = Page(ins, operand or "", target, _memory(ins, tile), _warps(warps))
+    m, n = sizes("--warps", warps, 2, 2)
+    page = Page(ins, operand or "", target, _memory(ins, tile), (m, n))
     format = format or _format_of(output)
     if format == "html":
         text = page.html()
@@ -85,13 +84,6 @@ def _answer(text: str, opcode: str, operand: str | None, format: str, output: st
         return Answer(text.rstrip("\n").split("\n"), data | {"document": text})
     write_text(output, text)
     return Answer([f"wrote {output}: {opcode}, {-(-len(text) // 1024)} KiB of {format}"], data)
-
-
-def _warps(text: str) -> Warps:
-    match = re.fullmatch(r"([1-9]\d?)x([1-9]\d?)", text)
-    if match is None:
-        raise OperandError(f"--warps is two numbers such as 2x2; got {quoted(text, 80)}")
-    return int(match[1]), int(match[2])
 
 
 def _tensor(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 
@@ -37,64 +36,32 @@ def check_warps(ins: Instruction, given: object) -> Warps:
 
 @dataclass(frozen=True)
 class TiledFragment:
-    """An operand of a product that several warps share out: lanes count on from warp to warp, and
-    warps along m before those along n, as CuTe's TiledMMA has them with its usual layout of atoms.
+    """An operand of a product that several warps share out, as `Fragment` has one of a warp."""
 
-    A is the same for all warps along n, and B for those along m: each holds its own copy.
-    """
+    operand: str
+    fmt: Format
+    place: Place
+    word_bits: int
+    elements: int
+    registers: int
+    lanes: int
+    shape: tuple[int, int]
+    coords: Index
+    group: Index
+    groups: int = 1
 
-    one: Fragment
-    warps: Warps
+    @classmethod
+    def of(cls, one: Fragment, warps: Warps) -> TiledFragment:
+        """Lanes count on from warp to warp, and warps along m before those along n, as CuTe's
+        TiledMMA has them with its usual layout of atoms.
 
-    @property
-    def operand(self) -> str:
-        return self.one.operand
-
-    @property
-    def fmt(self) -> Format:
-        return self.one.fmt
-
-    @property
-    def place(self) -> Place:
-        return self.one.place
-
-    @property
-    def word_bits(self) -> int:
-        return self.one.word_bits
-
-    @property
-    def elements(self) -> int:
-        return self.one.elements
-
-    @property
-    def registers(self) -> int:
-        return self.one.registers
-
-    @property
-    def groups(self) -> int:
-        return 1
-
-    @property
-    def lanes(self) -> int:
-        return self.one.lanes * self.warps[0] * self.warps[1]
-
-    @property
-    def _spread(self) -> Warps:
-        """Warps whose parts of the operand are different ones, along its rows and columns."""
-        m, n = self.warps
-        return {"a": (m, 1), "b": (1, n)}.get(self.operand, (m, n))
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        (rows, cols), (down, across) = self.one.shape, self._spread
-        return rows * down, cols * across
-
-    @cached_property
-    def coords(self) -> Index:
-        (rows, cols), (down, across), (m, n) = self.one.shape, self._spread, self.warps
+        A is the same for all warps along n, and B for those along m: each holds its own copy.
+        """
+        (rows, cols), (m, n) = one.shape, warps
+        # Warps whose parts of the operand are different ones, along its rows and columns.
+        down, across = {"a": (m, 1), "b": (1, n)}.get(one.operand, (m, n))
         places = [(i % down * rows, j % across * cols) for j in range(n) for i in range(m)]
-        return np.concatenate([self.one.coords + np.array(place) for place in places])
-
-    @cached_property
-    def group(self) -> Index:
-        return np.zeros(self.coords.shape[:-1], self.one.group.dtype)
+        coords = np.concatenate([one.coords + np.array(place) for place in places])
+        same = one.operand, one.fmt, one.place, one.word_bits, one.elements, one.registers
+        group = np.zeros(coords.shape[:-1], one.group.dtype)
+        return cls(*same, one.lanes * m * n, (rows * down, cols * across), coords, group)

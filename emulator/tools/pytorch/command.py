@@ -7,26 +7,19 @@ import sys
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from emulator.errors import OperandError, UnsupportedError, quoted
 from emulator.reading import TEXT_LIMIT, check_regular
 from emulator.targets import find_target
-from emulator.tools.arguments import add_arguments
 from emulator.tools.report import Answer
 
-if TYPE_CHECKING:
-    from argparse import ArgumentParser
-
-
-def torch_arguments(parser: ArgumentParser) -> None:
-    helps = {
-        "script": "a Python script that uses torch on the CPU",
-        "words ARG": "arguments of the script; after -- if they have -",
-        "--target": "H100, A100, B200, sm_90a, ...",
-        "--strict": "end at a product whose order is not known",
-    }
-    add_arguments(parser, helps, torch_command)
+#: arguments of `torch` and what they mean
+TORCH_HELP = {
+    "script": "a Python script that uses torch on the CPU",
+    "words ARG": "arguments of the script; after -- if they have -",
+    "--target": "H100, A100, B200, sm_90a, ...",
+    "--strict": "end at a product whose order is not known",
+}
 
 
 def torch_command(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -80,17 +81,8 @@ class Computer:
             return None
         rule, choice = found
         codes = codes_of(a), codes_of(b), _as(out, c)
-        return multiply_add(
-            rule,
-            *codes,
-            self.target,
-            choice.order,
-            out,
-            alpha=alpha,
-            beta=beta,
-            engine=self.engine,
-            recipe=self.recipe,
-        )
+        how: Any = {"alpha": alpha, "beta": beta, "engine": self.engine, "recipe": self.recipe}
+        return multiply_add(rule, *codes, self.target, choice.order, out, **how)
 
     def _choose(
         self,
@@ -120,15 +112,9 @@ class Computer:
         plain = alpha == beta == 1
         # Only then linear's kernel takes the row as it is; else it is made a matrix first.
         has_bias = operation == "addmm" and c is not None and c.ndim == 1 and plain
-        choice = choose_order(
-            _sweep(kinds, variant, out, "linear" if has_bias else operation, c is not None),
-            layout,
-            batch,
-            m,
-            n,
-            k,
-            usual_order(operation, out, has_bias=has_bias),
-        )
+        sweep = _sweep(kinds, variant, out, "linear" if has_bias else operation, c is not None)
+        usual = usual_order(operation, out, has_bias=has_bias)
+        choice = choose_order(sweep, layout, batch, m, n, k, usual)
         if not plain:
             order = choice.order if beta == 1 else choice.order._replace(addend="sum")
             choice = choice._replace(order=order).at_most("rule", "recorded for alpha = beta = 1")
@@ -223,48 +209,47 @@ def _as(kind: str, x: Any) -> Array:
 # --- operations -----------------------------------------------------------------------------------
 
 
-def _mm(computer: Computer, a: Any, b: Any, out_dtype: Any = None) -> Any:
-    out = FORMAT_NAMES.get(out_dtype or a.dtype, "")
-    made = computer.product("bmm" if a.ndim == 3 else "mm", a, b, out)
+def _multiplied(computer: Computer, operation: str, a: Any, b: Any, out: str) -> Any:
+    """A·B of the type `out`; None where it is no product of a library."""
+    made = computer.product(operation, a, b, out)
     return None if made is None else tensor_of(result_codes(*made, out), out)
 
 
+def _mm(computer: Computer, a: Any, b: Any, out_dtype: Any = None) -> Any:
+    out = FORMAT_NAMES.get(out_dtype or a.dtype, "")
+    return _multiplied(computer, "bmm" if a.ndim == 3 else "mm", a, b, out)
+
+
 def _int_mm(computer: Computer, a: Any, b: Any) -> Any:
-    made = computer.product("_int_mm", a, b, "s32")
-    return None if made is None else tensor_of(result_codes(*made, "s32"), "s32")
+    return _multiplied(computer, "_int_mm", a, b, "s32")
 
 
 def _mv(computer: Computer, a: Any, x: Any) -> Any:
-    out = FORMAT_NAMES.get(a.dtype, "")
-    made = computer.product("mv", a, x[:, None], out)
-    return None if made is None else tensor_of(result_codes(*made, out)[:, 0], out)
+    made = _multiplied(computer, "mv", a, x[:, None], FORMAT_NAMES.get(a.dtype, ""))
+    return None if made is None else made[:, 0]
 
 
 def _dot(computer: Computer, x: Any, y: Any) -> Any:
-    out = FORMAT_NAMES.get(x.dtype, "")
-    made = computer.product("dot", x[None], y[:, None], out)
-    return None if made is None else tensor_of(result_codes(*made, out)[0, 0], out)
-
-
-def _addmm(
-    computer: Computer, c: Any, a: Any, b: Any, out: Any = None, *, beta: Any = 1, alpha: Any = 1
-) -> Any:
-    return _with_addend(computer, "addmm", c, a, b, out, beta, alpha)
-
-
-def _baddbmm(
-    computer: Computer, c: Any, a: Any, b: Any, out: Any = None, *, beta: Any = 1, alpha: Any = 1
-) -> Any:
-    return _with_addend(computer, "baddbmm", c, a, b, out, beta, alpha)
+    made = _multiplied(computer, "dot", x[None], y[:, None], FORMAT_NAMES.get(x.dtype, ""))
+    return None if made is None else made[0, 0]
 
 
 def _addmv(computer: Computer, c: Any, a: Any, x: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
-    made = _with_addend(computer, "addmv", c[..., None], a, x[:, None], None, beta, alpha)
+    factors = {"beta": beta, "alpha": alpha}
+    made = _with_addend(computer, c[..., None], a, x[:, None], operation="addmv", **factors)
     return None if made is None else made[:, 0]
 
 
 def _with_addend(
-    computer: Computer, operation: str, c: Any, a: Any, b: Any, out: Any, beta: Any, alpha: Any
+    computer: Computer,
+    c: Any,
+    a: Any,
+    b: Any,
+    out: Any = None,
+    *,
+    operation: str,
+    beta: Any = 1,
+    alpha: Any = 1,
 ) -> Any:
     """alpha·A·B + beta·C, of the type `out` (None: that of A)."""
     kind = FORMAT_NAMES.get(out or a.dtype, "")
@@ -304,6 +289,8 @@ def _scaled_mm(
 
 #: operations of aten, without the name of their overload
 OPERATIONS: dict[str, Callable[..., Any]] = {
-    "mm": _mm, "bmm": _mm, "mv": _mv, "dot": _dot, "addmm": _addmm, "baddbmm": _baddbmm,
+    "mm": _mm, "bmm": _mm, "mv": _mv, "dot": _dot,
+    "addmm": partial(_with_addend, operation="addmm"),
+    "baddbmm": partial(_with_addend, operation="baddbmm"),
     "addmv": _addmv, "_int_mm": _int_mm, "_scaled_mm": _scaled_mm,
 }  # fmt: skip

@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -18,27 +18,23 @@ from emulator.machine.arguments import packed as packed_parameter
 from emulator.machine.compiling import SUFFIXES
 from emulator.machine.module import Kernel, Module
 from emulator.machine.sizes import BLOCKS, THREADS, along_axes
-from emulator.tools.arguments import add_arguments
 from emulator.tools.files import check_outputs, replacing
 from emulator.tools.launching import LAUNCH, LaunchWords
 from emulator.tools.recording.instruction import inputs_of, kernel_of
 from emulator.tools.recording.script import packed
 from emulator.tools.report import Answer
 
-if TYPE_CHECKING:
-    from argparse import ArgumentParser
-
 #: an address for arrays that only the script gives places; as aligned as cudaMalloc's
 _SOMEWHERE = 1 << 20
 
 
-def record_arguments(parser: ArgumentParser) -> None:
-    helps = LAUNCH | {
-        "-o --output OUT.py": "the script to write",
-        "--cases": "of an instruction (its opcode in place of a file): how many products of random "
-        "operands",
-    }
-    add_arguments(parser, helps, LaunchWords, record_command)
+#: arguments of `record` and what they mean
+RECORD_HELP = LAUNCH | {
+    "-o --output OUT.py": "the script to write",
+    "--cases": "of an instruction (its opcode in place of a file): how many products of random "
+    "operands",
+}
+RECORD_WORDS = LaunchWords
 
 
 def record_command(file: str, output: str = "record.py", cases: int = 64, **words: Any) -> Answer:

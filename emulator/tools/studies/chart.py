@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from html import escape
 from typing import NamedTuple
 
-from emulator.layout.picture import FAMILY, FONT, HUES, INK, SMALL
+from emulator.layout.picture import FONT, HUES, INK, SMALL, svg
 
 #: pixels: the drawing area, and room left, above, right (for the names of lines) and below it
 _WIDTH, _HEIGHT, _LEFT, _ABOVE, _BELOW = 640, 360, 64, 56, 48
@@ -70,10 +70,6 @@ def line_chart(lines: Sequence[Line], title: str, x_label: str, y_label: str) ->
     )
     height = _ABOVE + _HEIGHT + _BELOW
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" '
-        f'viewBox="0 0 {width} {height}" role="img" font-size="{FONT}" font-family="{FAMILY}">'
-        f"<title>{escape(title)}</title>"
-        '<rect width="100%" height="100%" fill="#fff"/>',
         f'<text x="12" y="20" font-weight="bold" fill="{INK}">{escape(title)}</text>',
         f'<text x="12" y="38" fill="#444">{escape(y_label)}</text>',
         *_grid(axes, every),
@@ -83,7 +79,7 @@ def line_chart(lines: Sequence[Line], title: str, x_label: str, y_label: str) ->
     for i, (line, y) in enumerate(zip(shown, _name_places(shown, axes), strict=True)):
         covers = any(line.points == other.points for other in shown[:i])
         parts.extend(_drawn(line, i, axes, y, covers))
-    return "".join([*parts, "</svg>"])
+    return svg((width, height), title, parts)
 
 
 def _grid(axes: _Axes, xs: Sequence[float]) -> Iterator[str]:

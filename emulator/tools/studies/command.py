@@ -5,42 +5,35 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from emulator.errors import OperandError, shown
 from emulator.report import Report
-from emulator.tools.arguments import add_arguments
 from emulator.tools.files import write_text
 from emulator.tools.report import Answer
 from emulator.tools.studies.error import DISTRIBUTIONS, MEASURES, ErrorStudy, error_study
 from emulator.tools.words import IDESC, instruction_word, separated
 
-if TYPE_CHECKING:
-    from argparse import ArgumentParser
+#: arguments of `error` and what they mean
+ERROR_HELP = {
+    "opcode": "several are compared, each on those targets that have it",
+    "--idesc WORD": IDESC,
+    "--targets NAMES": "H100,B200,L40S (default: each different arithmetic)",
+    "--k LENGTHS": "256,4096, or 16..16384: doubled each time (default 16..16384)",
+    "--distribution NAMES": f"{', '.join(DISTRIBUTIONS)} (default normal; several with commas)",
+    "--order NAMES": "chain, reversed, promote:128, split:4, sliced:4",
+    "--measure": f"shown first: {', '.join(MEASURES)}",
+    "--rows": "of A (default 32)",
+    "--columns": "of B (default 32)",
+    "--seed": "",
+    "--csv": "comma-separated values instead of text",
+    "--table": "one table, for a page or a paper",
+    "-o --output FILE": "write there: .svg a chart, .html a page, .csv, .md and .tex a table",
+}
 
 
-def error_arguments(parser: ArgumentParser) -> None:
-    helps = {
-        "opcode": "several are compared, each on those targets that have it",
-        "--idesc WORD": IDESC,
-        "--targets NAMES": "H100,B200,L40S (default: each different arithmetic)",
-        "--k LENGTHS": "256,4096, or 16..16384: doubled each time (default 16..16384)",
-        "--distribution NAMES": f"{', '.join(DISTRIBUTIONS)} (default normal; several with commas)",
-        "--order NAMES": "chain, reversed, promote:128, split:4, sliced:4",
-        "--measure": f"shown first: {', '.join(MEASURES)}",
-        "--rows": "of A (default 32)",
-        "--columns": "of B (default 32)",
-        "--seed": "",
-        "--csv": "comma-separated values instead of text",
-        "--table": "one table, for a page or a paper",
-        "-o --output FILE": "write there: .svg a chart, .html a page, .csv, .md and .tex a table",
-    }
-    add_arguments(parser, helps, error_command)
-
-
-def probe_arguments(parser: ArgumentParser) -> None:
-    helps = {"opcode": "", "--idesc WORD": IDESC, "--target": "sm_90a, H100, ..."}
-    add_arguments(parser, helps, probe_command)
+#: arguments of `probe` and what they mean
+PROBE_HELP = {"opcode": "", "--idesc WORD": IDESC, "--target": "sm_90a, H100, ..."}
 
 
 def probe_command(opcode: str, target: str, idesc: str | None = None) -> Report:

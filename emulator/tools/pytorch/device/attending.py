@@ -7,7 +7,7 @@ in between. The sums of each kernel have the order that an H200 showed.
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch.utils._python_dispatch import _get_current_dispatch_mode
@@ -19,6 +19,7 @@ from emulator.tools.pytorch.device.attention import (
     CUDNN,
     EFFICIENT,
     FLASH,
+    Asked,
     Attended,
     attend,
     attend_backward,
@@ -44,16 +45,6 @@ _plain = (torch.Tensor, torch.nn.Parameter)
 _aten = torch.ops.aten
 
 
-class _Asked(NamedTuple):
-    """The operands of an attention that a fused kernel may take."""
-
-    q: Any
-    k: Any
-    v: Any
-    causal: bool
-    scale: float
-
-
 class Attention:
     """Runs attention on the device, and lists which kernel did it."""
 
@@ -73,7 +64,7 @@ class Attention:
     ) -> Any:
         """The attention of tensors of the device, with its gradient."""
         scaled = 1 / math.sqrt(max(q.shape[-1], 1)) if scale is None else scale
-        asked = _Asked(q, k, v, is_causal and q.shape[-2] > 1, scaled)
+        asked = Asked(q, k, v, is_causal and q.shape[-2] > 1, scaled)
         form = None
         if attn_mask is None and not dropout_p and not enable_gqa:
             form = self._form(asked)
@@ -86,7 +77,7 @@ class Attention:
         )
         return made[0]
 
-    def _form(self, asked: _Asked) -> int | None:
+    def _form(self, asked: Asked) -> int | None:
         """The kernel that a GPU runs and that is modelled; None for any other."""
         tensors = asked[:3]
         tried, (queries, width) = _TRIED.get(self.chip.target.number // 10), asked.q.shape[-2:]
@@ -112,31 +103,35 @@ class Attention:
             return EFFICIENT if half or asked.q.dtype == torch.float32 else None
         return None
 
+    def _on_cpu(self, asked: Asked) -> Asked:
+        q, k, v = (self.heap.on_cpu(x) for x in asked[:3])
+        return asked._replace(q=q, k=k, v=v)
+
     @property
     def _evidence(self) -> Evidence:
         return on_chip(self.chip, "rule")
 
-    def forward(self, form: int, asked: _Asked) -> tuple[Any, Attended]:
+    def forward(self, form: int, asked: Asked) -> tuple[Any, Attended]:
         """The result on the device, which lies as the kernel leaves it, and what was computed."""
         why = f"the {_WORDS[form]} kernel, in its order"
         self.products.note_unknown(_NAME, list(asked[:3]), why, self._evidence, COMPUTED)
-        q, k, v = (self.heap.on_cpu(x) for x in asked[:3])
-        made = attend(self.chip, form, q, k, v, asked.causal, asked.scale)
+        held = self._on_cpu(asked)
+        made = attend(self.chip, form, held)
         if form == EFFICIENT:
             result = made.result.transpose(1, 2).contiguous().transpose(1, 2)
         else:
-            result = torch.empty_like(q).copy_(made.result)
+            result = torch.empty_like(held.q).copy_(made.result)
         return self.heap.on_device(result), made
 
-    def backward(self, form: int, asked: _Asked, made: Attended, given: Any) -> Any:
+    def backward(self, form: int, asked: Asked, made: Attended, given: Any) -> Any:
         """The gradients; where a kernel's order is not known, by products and a softmax."""
         tensors, name = list(asked[:3]), f"{_NAME}_backward"
         if has_gradient(form, asked.q, asked.k):
             why = f"the {_WORDS[form]} kernel, of one block"
             self.products.note_unknown(name, tensors, why, self._evidence, COMPUTED)
-            q, k, v, g = (self.heap.on_cpu(x) for x in (*tensors, given))
-            found = attend_backward(self.chip, form, q, k, v, made, g, asked.causal, asked.scale)
-            pairs = zip(found, (q, k, v), strict=True)
+            held = self._on_cpu(asked)
+            found = attend_backward(self.chip, form, held, made, self.heap.on_cpu(given))
+            pairs = zip(found, held[:3], strict=True)
             return tuple(self.heap.on_device(torch.empty_like(y).copy_(x)) for x, y in pairs)
         self.products.note_unknown(name, tensors, f"the gradient of {unknown_kind(_NAME)}")
         with torch.enable_grad():
@@ -166,12 +161,12 @@ class _Attend(torch.autograd.Function):  # type: ignore[misc]
     ) -> Any:
         ctx.attention, ctx.form, ctx.causal, ctx.scale = attention, form, causal, scale
         ctx.save_for_backward(q, k, v)
-        result, ctx.made = attention.forward(form, _Asked(q, k, v, causal, scale))
+        result, ctx.made = attention.forward(form, Asked(q, k, v, causal, scale))
         return result
 
     @staticmethod
     def backward(ctx: Any, *given: Any) -> Any:
         q, k, v = ctx.saved_tensors
-        asked = _Asked(q, k, v, ctx.causal, ctx.scale)
+        asked = Asked(q, k, v, ctx.causal, ctx.scale)
         found = ctx.attention.backward(ctx.form, asked, ctx.made, given[0])
         return None, None, None, None, *found

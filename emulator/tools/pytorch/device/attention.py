@@ -18,7 +18,7 @@ import torch
 from dtypes import Array
 from emulator.matrices.gemm import gemm
 from emulator.targets import Chip
-from emulator.tools.pytorch.device.kernel import find_kernel
+from emulator.tools.pytorch.device.kernel import find_kernel, launch
 from emulator.tools.pytorch.device.reductions import sum_
 from emulator.tools.pytorch.operations import FORMAT_NAMES, codes_of, tensor_of
 
@@ -32,6 +32,18 @@ _TF32 = np.uint32(0xFFFFE000)
 _EXPONENT = np.uint32(0x7F800000)
 
 
+class Asked(NamedTuple):
+    """The operands of an attention that a fused kernel may take."""
+
+    #: ``(batch, heads, queries, width)``
+    q: Any
+    k: Any
+    v: Any
+    causal: bool
+    #: multiplies the scores
+    scale: float
+
+
 class Attended(NamedTuple):
     """Results, and for every query the logarithm of the sum of its exponentials."""
 
@@ -39,21 +51,13 @@ class Attended(NamedTuple):
     logarithms: torch.Tensor
 
 
-def attend(
-    chip: Chip,
-    form: int,
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
-    causal: bool,
-    scale: float,
-) -> Attended:
-    """The attention of q ``(batch, heads, queries, width)``, k and v on the CPU, by a kernel.
+def attend(chip: Chip, form: int, asked: Asked) -> Attended:
+    """The attention of tensors on the CPU, by a kernel.
 
-    The logarithms are ``(batch, heads, queries)`` and f32. `scale` multiplies the scores.
+    The logarithms are ``(batch, heads, queries)`` and f32.
     """
-    rows = _Rows(chip, form, causal, np.float32(scale), q.shape[2], k.shape[2])
-    q3, k3, v3 = (x.reshape(-1, *x.shape[2:]) for x in (q, k, v))
+    (q, k, _), rows = asked[:3], _rows(chip, form, asked)
+    q3, k3, v3 = (x.reshape(-1, *x.shape[2:]) for x in asked[:3])
     splits = _splits(chip, q, k) if form == FLASH else 1
     if splits == 1:
         keys = _block_keys(form, *q.shape[2:])
@@ -78,26 +82,16 @@ def has_gradient(form: int, q: torch.Tensor, k: torch.Tensor) -> bool:
 
 
 def attend_backward(
-    chip: Chip,
-    form: int,
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
-    made: Attended,
-    given: torch.Tensor,
-    causal: bool,
-    scale: float,
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    chip: Chip, form: int, asked: Asked, made: Attended, given: torch.Tensor
+) -> tuple[torch.Tensor, ...]:
     """The gradients of q, k and v of an attention that `has_gradient`, as `attend`.
 
     `given` is the gradient of its result, `made` what `attend` returned.
     """
-    rows = _Rows(chip, form, causal, np.float32(scale), q.shape[2], k.shape[2])
-    q3, k3, v3, result, given3 = (
-        x.reshape(-1, *x.shape[2:]) for x in (q, k, v, made.result, given)
-    )
-    dq, dk, dv = rows.gradients(q3, k3, v3, result, given3, made.logarithms.reshape(-1))
-    return dq.to(q.dtype).view(q.shape), dk.to(q.dtype).view(k.shape), dv.to(q.dtype).view(v.shape)
+    q, k, v, result, g = (x.reshape(-1, *x.shape[2:]) for x in (*asked[:3], made.result, given))
+    rows, logarithms = _rows(chip, form, asked), made.logarithms.reshape(-1)
+    found = rows.gradients(q, k, v, result, g, logarithms)
+    return tuple(x.to(y.dtype).view(y.shape) for x, y in zip(found, asked[:3], strict=True))
 
 
 def _block_keys(form: int, queries: int, width: int) -> int:
@@ -173,16 +167,8 @@ def _attend_in_splits(
     threads = min(lanes, 1 << (splits - 1).bit_length())
     rows.launch("split_factors", total.numel(), factors, total, total.numel(), splits, threads)
     joined = torch.empty_like(made[0])
-    rows.launch(
-        "join_splits",
-        joined.numel(),
-        torch.stack(made),
-        factors,
-        joined,
-        total.numel(),
-        joined.shape[-1],
-        splits,
-    )
+    sizes = total.numel(), joined.shape[-1], splits
+    rows.launch("join_splits", joined.numel(), torch.stack(made), factors, joined, *sizes)
     return joined, total
 
 
@@ -208,7 +194,8 @@ class _Rows(NamedTuple):
         """Results in f32 and logarithms over blocks of keys from `starts`."""
         shape = q.shape[:2]
         rows = shape[0] * shape[1]
-        highest, sums, factors = torch.full((rows,), -math.inf), torch.zeros(rows, 4), _new(rows)
+        state = torch.full((rows,), -math.inf), torch.zeros(rows, 4)
+        factors = _new(rows)
         total = torch.zeros(*shape, v.shape[2])
         power = self.scale if self.form == EFFICIENT else self._power()
         # FlashAttention goes from the last keys to the first.
@@ -216,34 +203,13 @@ class _Rows(NamedTuple):
             end = min(start + keys, starts.stop)
             scores = self._scores(q, k[:, start:end], start, keys)
             weights = torch.empty_like(scores)
-            self.launch(
-                "block_weights",
-                rows,
-                scores,
-                weights,
-                highest,
-                sums,
-                factors,
-                rows,
-                keys,
-                power,
-                self.form,
-            )
+            tensors = scores, weights, *state, factors
+            self.launch("block_weights", rows, *tensors, rows, keys, power, self.form)
             narrow = weights[..., : end - start].to(q.dtype)
             total = self._product(narrow, v[:, start:end], total * factors.view(*shape, 1))
         inverses, logarithms = _new(rows), _new(rows)
-        self.launch(
-            "row_end",
-            rows,
-            highest,
-            sums,
-            inverses,
-            logarithms,
-            rows,
-            self.scale,
-            self.form,
-            int(split),
-        )
+        numbers = rows, self.scale, self.form, int(split)
+        self.launch("row_end", rows, *state, inverses, logarithms, *numbers)
         return total * inverses.view(*shape, 1), logarithms.view(shape)
 
     def _power(self) -> np.float32:
@@ -267,18 +233,8 @@ class _Rows(NamedTuple):
         else:
             scores = self._scores(q, k, 0, self.keys)
         weights = torch.empty_like(scores)
-        self.launch(
-            "weights_again",
-            scores.numel(),
-            scores,
-            logarithms,
-            weights,
-            scores.numel(),
-            self.keys,
-            self.scale,
-            self._power(),
-            self.form,
-        )
+        numbers = scores.numel(), self.keys, self.scale, self._power(), self.form
+        self.launch("weights_again", scores.numel(), scores, logarithms, weights, *numbers)
         narrow, scale = weights.to(q.dtype), float(self.scale)
         if self.form == EFFICIENT:
             weights = narrow.float()
@@ -296,17 +252,8 @@ class _Rows(NamedTuple):
             return sum_(self.chip, result * given, -1, keepdim=True)
         threads = _dot_threads(self.form, width)
         dots = _new(result.shape[0] * result.shape[1])
-        self.launch(
-            "row_dots",
-            len(dots),
-            given.float(),
-            result.float(),
-            dots,
-            len(dots),
-            width,
-            threads,
-            self.form,
-        )
+        numbers = len(dots), width, threads, self.form
+        self.launch("row_dots", len(dots), given.float(), result.float(), dots, *numbers)
         return dots.view(*result.shape[:2], 1)
 
     def _over_queries(self, left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
@@ -367,9 +314,13 @@ class _Rows(NamedTuple):
     def launch(self, name: str, count: int, *args: Any) -> None:
         """Runs a kernel of attention.cu with a thread for each of `count`."""
         kernel = find_kernel(self.chip.target.name, "attention", name)
-        assert kernel is not None
         given = [x.contiguous() if isinstance(x, torch.Tensor) else x for x in args]
-        kernel.launch(-(-count // _THREADS), _THREADS, given)
+        launch(kernel, -(-count // _THREADS), _THREADS, given)
+
+
+def _rows(chip: Chip, form: int, asked: Asked) -> _Rows:
+    queries, keys = asked.q.shape[2], asked.k.shape[2]
+    return _Rows(chip, form, asked.causal, np.float32(asked.scale), queries, keys)
 
 
 def _new(rows: int) -> torch.Tensor:

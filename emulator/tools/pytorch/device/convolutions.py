@@ -92,10 +92,9 @@ class Convolutions:
 
     def _launch(self, name: str, tensors: Sequence[Any], shape: Sequence[int], *rest: Any) -> Any:
         """What a kernel writes into a new tensor, in f32."""
-        kernel, made = self._kernel(name), torch.empty(tuple(shape))
-        assert kernel is not None
+        made = torch.empty(tuple(shape))
         wide = [x.float().contiguous() for x in tensors]
-        launch(kernel, -(-made.numel() // _THREADS), _THREADS, [*wide, made, *rest])
+        launch(self._kernel(name), -(-made.numel() // _THREADS), _THREADS, [*wide, made, *rest])
         return made
 
     def _output(self, asked: _Asked, bias: Any) -> Any:

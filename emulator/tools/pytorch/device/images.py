@@ -13,7 +13,7 @@ import torch
 
 from emulator.targets import Chip
 from emulator.tools.pytorch.device.family import FLOATS, Answer, Request, on_chip
-from emulator.tools.pytorch.device.kernel import find_kernel
+from emulator.tools.pytorch.device.kernel import find_kernel, launch
 from emulator.tools.pytorch.device.pointwise import canonical
 
 _WHY = "PyTorch's kernel for it, in its order"
@@ -27,22 +27,17 @@ _FUSED = 0, 0
 _aten = torch.ops.aten
 
 
-class Images:
-    """Runs these operators of a chip."""
-
-    def __init__(self, chip: Chip) -> None:
-        self.chip = chip
-
-    def __call__(self, request: Request) -> Answer | None:
-        rule = _RULES.get(request.function)
-        if rule is None or request.args[0].dtype not in FLOATS:
-            return None
-        if find_kernel(self.chip.target.name, "interpolation", "bilinear") is None:
-            return None
-        made = rule(self.chip, *request.args, **request.kwargs)
-        # Recordings of sums show other sizes.
-        evidence = on_chip(self.chip, "rule" if request.function in _SUMS else "recorded")
-        return None if made is None else Answer(made, _WHY, evidence)
+def images(chip: Chip, request: Request) -> Answer | None:
+    """The answer of one of these operators."""
+    rule = _RULES.get(request.function)
+    if rule is None or request.args[0].dtype not in FLOATS:
+        return None
+    if find_kernel(chip.target.name, "interpolation", "bilinear") is None:
+        return None
+    made = rule(chip, *request.args, **request.kwargs)
+    # Recordings of sums show other sizes.
+    evidence = on_chip(chip, "rule" if request.function in _SUMS else "recorded")
+    return None if made is None else Answer(made, _WHY, evidence)
 
 
 def _scale(given: int, made: int, corners: bool, factor: float | None) -> np.float32:
@@ -57,9 +52,8 @@ def _launched(
 ) -> Any:
     """What a kernel writes into `made`, in the type of the first tensor."""
     found = find_kernel(chip.target.name, "interpolation", kernel)
-    assert found is not None
     wide = [x.float().contiguous() for x in tensors]
-    found.launch(-(-made.numel() // _THREADS), _THREADS, [*wide, made, *args])
+    launch(found, -(-made.numel() // _THREADS), _THREADS, [*wide, made, *args])
     return canonical(made.to(tensors[0].dtype))
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
+from operator import mul
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,13 @@ import torch
 
 from dtypes import Array
 from emulator.targets import Chip
-from emulator.tools.pytorch.device.arithmetic import WARP, fma, function, some_rows_at_a_time
+from emulator.tools.pytorch.device.arithmetic import (
+    WARP,
+    fma,
+    function,
+    halved,
+    some_rows_at_a_time,
+)
 from emulator.tools.pytorch.device.native import Expression, on_rows, take_turns
 from emulator.tools.pytorch.device.reduce import State, Steps, tree
 from emulator.tools.pytorch.device.reductions import Squares, Welford
@@ -87,23 +94,13 @@ class Rows:
         return torch.from_numpy(np.ascontiguousarray(values)).reshape(self.single)
 
 
-# --- normalised elements, by what there is of weight and bias ---
-
-
-def _plain(scale: Any, x: Any, mean: Any) -> Any:
-    return scale * (x - mean)
-
-
-def _with_weight(scale: Any, x: Any, mean: Any, weight: Any) -> Any:
-    return weight * (scale * (x - mean))
-
-
-def _with_bias(scale: Any, x: Any, mean: Any, bias: Any) -> Any:
-    return scale * (x - mean) + bias
-
-
-def _with_both(scale: Any, x: Any, mean: Any, weight: Any, bias: Any) -> Any:
-    return fma(weight, scale * (x - mean), bias)
+#: normalised elements, by whether there is a weight and a bias
+_FORMS: dict[tuple[bool, bool], Expression] = {
+    (False, False): lambda scale, x, mean: scale * (x - mean),
+    (True, False): lambda scale, x, mean, weight: weight * (scale * (x - mean)),
+    (False, True): lambda scale, x, mean, bias: scale * (x - mean) + bias,
+    (True, True): lambda scale, x, mean, weight, bias: fma(weight, scale * (x - mean), bias),
+}
 
 
 def _normalised_apart(scale: Any, x: Any, mean: Any, weight: Any, bias: Any) -> Any:
@@ -111,18 +108,8 @@ def _normalised_apart(scale: Any, x: Any, mean: Any, weight: Any, bias: Any) -> 
     return fma((x - mean) * scale, weight, bias)
 
 
-def _scaled(scale: Any, x: Any) -> Any:
-    return scale * x
-
-
 def _weighted(scale: Any, x: Any, weight: Any) -> Any:
     return weight * (scale * x)
-
-
-_FORMS: dict[tuple[bool, bool], Expression] = {
-    (False, False): _plain, (True, False): _with_weight, (False, True): _with_bias,
-    (True, True): _with_both,
-}  # fmt: skip
 
 
 def _floats(x: torch.Tensor | None) -> Any:
@@ -281,9 +268,7 @@ def _of_columns(values: Array, scale: Any) -> Array:
                 held[:size] += part
             else:
                 held[:size] = fma(part, scale[first + row : first + height : _ROWS], held[:size])
-    while len(held) > 1:
-        held = held[: len(held) // 2] + held[len(held) // 2 :]
-    return held[0]
+    return halved(held.T)
 
 
 def rms_norm(
@@ -305,10 +290,6 @@ def rms_norm(
     state = in_turns(Squares(), rows.values, _THREADS, _VECTOR)
     (squares,) = tree(Squares(), tree(Squares(), tuple(s.reshape(len(s), -1, WARP) for s in state)))
     scale = function(chip.target, "rsqrt", squares / np.float32(rows.length) + epsilon)
-    made = on_rows(
-        _scaled if factor is None else _weighted,
-        scale[:, None],
-        rows.values,
-        *(() if factor is None else (factor,)),
-    )
+    factors = () if factor is None else (factor,)
+    made = on_rows(_weighted if factors else mul, scale[:, None], rows.values, *factors)
     return torch.from_numpy(made).reshape(x.shape).to(x.dtype), rows.one_each(scale)

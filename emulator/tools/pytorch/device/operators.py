@@ -20,14 +20,14 @@ from emulator.tools.pytorch.device.attending import Attention
 from emulator.tools.pytorch.device.convolutions import Convolutions
 from emulator.tools.pytorch.device.family import Answer, Family, Request, call_on_cpu
 from emulator.tools.pytorch.device.generator import of_device
-from emulator.tools.pytorch.device.images import Images
+from emulator.tools.pytorch.device.images import images
 from emulator.tools.pytorch.device.memory import Heap, replace, view
 from emulator.tools.pytorch.device.optimisers import WHOLE as LISTS
-from emulator.tools.pytorch.device.optimisers import Optimisers
-from emulator.tools.pytorch.device.ordered import Ordered
-from emulator.tools.pytorch.device.pointwise import Pointwise, copied
-from emulator.tools.pytorch.device.random import Random
-from emulator.tools.pytorch.device.ranges import Ranges
+from emulator.tools.pytorch.device.optimisers import optimisers
+from emulator.tools.pytorch.device.ordered import ordered
+from emulator.tools.pytorch.device.pointwise import copied, pointwise
+from emulator.tools.pytorch.device.random import drawn
+from emulator.tools.pytorch.device.ranges import ranges
 from emulator.tools.pytorch.exact import MOVES, why_exact, why_of_doubles
 from emulator.tools.pytorch.mode import COMPUTED, Products
 from emulator.tools.pytorch.unknown import unknown_kind
@@ -177,10 +177,10 @@ class Operators:
         self.heap, self.products, self.generator = heap, products, generator
         self.attention = Attention(chip, heap, products)
         #: asked in this order; the CPU computes what none of them answers
-        self._families: tuple[Family, ...] = (
-            Random(chip, generator), Convolutions(chip, products, self._multiply), self._multiply,
-            Optimisers(chip), Images(chip), Pointwise(chip), Ordered(chip), Ranges(chip), copied,
-        )  # fmt: skip
+        own = (partial(x, chip) for x in (optimisers, images, pointwise, ordered, ranges))
+        random = partial(drawn, chip, generator)
+        convolutions = Convolutions(chip, products, self._multiply)
+        self._families: tuple[Family, ...] = (random, convolutions, self._multiply, *own, copied)
 
     def enter(self, stack: ExitStack) -> None:
         """Registers with PyTorch's dispatcher until `stack` closes."""

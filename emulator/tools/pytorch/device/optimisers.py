@@ -6,7 +6,7 @@ tensor does.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,7 @@ import torch
 
 from emulator.targets import Chip
 from emulator.tools.pytorch.device.family import FLOATS, Answer, Request, on_chip
-from emulator.tools.pytorch.device.kernel import find_kernel
+from emulator.tools.pytorch.device.kernel import find_kernel, launch
 from emulator.tools.pytorch.device.native import take_turns
 from emulator.tools.pytorch.device.pointwise import canonical
 from emulator.tools.pytorch.device.reduce import Steps
@@ -33,42 +33,37 @@ _aten = torch.ops.aten
 _NORM = _aten._foreach_norm.Scalar
 
 
-class Optimisers:
-    """Runs operators over lists of tensors for a chip."""
-
-    def __init__(self, chip: Chip) -> None:
-        self.chip = chip
-
-    def __call__(self, request: Request) -> Answer | None:
-        rule = _RULES.get(request.function)
-        if rule is None or find_kernel(self.chip.target.name, "optimisers", "fused_sgd") is None:
-            return None
-        given = request.given
-        tensors = [x for y in given.values() if isinstance(y, list) for x in y]
-        if any(isinstance(x, torch.Tensor) and x.dtype not in FLOATS for x in tensors):
-            return None
-        if given.get("grad_scale") is not None or given.get("found_inf") is not None:
-            return None
-        made = rule(self, **given)
-        # Recordings of norms show other sizes.
-        evidence = on_chip(self.chip, "rule" if request.function == _NORM else "recorded")
-        return None if made is False else Answer(None if made is True else made, _WHY, evidence)
-
-    def launch(self, name: str, tensors: Sequence[Any], *rest: Any) -> None:
-        """Runs a kernel on tensors, which it overwrites."""
-        found = find_kernel(self.chip.target.name, "optimisers", name)
-        assert found is not None
-        count = tensors[0].numel()
-        if not count:
-            return
-        wide = [x.to(torch.float32, copy=True).contiguous() for x in tensors]
-        found.launch(-(-count // _THREADS), _THREADS, [*wide, count, *rest])
-        for place, (tensor, made) in enumerate(zip(tensors, wide, strict=True)):
-            if place != _GRADIENT:
-                canonical(tensor.copy_(made))
+def optimisers(chip: Chip, request: Request) -> Answer | None:
+    """The answer of an operator over lists of tensors."""
+    rule = _RULES.get(request.function)
+    if rule is None or find_kernel(chip.target.name, "optimisers", "fused_sgd") is None:
+        return None
+    given = request.given
+    tensors = [x for y in given.values() if isinstance(y, list) for x in y]
+    if any(isinstance(x, torch.Tensor) and x.dtype not in FLOATS for x in tensors):
+        return None
+    if given.get("grad_scale") is not None or given.get("found_inf") is not None:
+        return None
+    made = rule(chip, **given)
+    # Recordings of norms show other sizes.
+    evidence = on_chip(chip, "rule" if request.function == _NORM else "recorded")
+    return None if made is False else Answer(None if made is True else made, _WHY, evidence)
 
 
-def _divided(optimisers: Optimisers, self: Any, **given: Any) -> list[Any]:
+def _launch(chip: Chip, name: str, tensors: Sequence[Any], *rest: Any) -> None:
+    """Runs a kernel on tensors, which it overwrites."""
+    found = find_kernel(chip.target.name, "optimisers", name)
+    count = tensors[0].numel()
+    if not count:
+        return
+    wide = [x.to(torch.float32, copy=True).contiguous() for x in tensors]
+    launch(found, -(-count // _THREADS), _THREADS, [*wide, count, *rest])
+    for place, (tensor, made) in enumerate(zip(tensors, wide, strict=True)):
+        if place != _GRADIENT:
+            canonical(tensor.copy_(made))
+
+
+def _divided(chip: Chip, self: Any, **given: Any) -> list[Any]:
     """Quotients: numbers of a list divide, and a single one is multiplied by as a reciprocal."""
     with np.errstate(all="ignore"):
         if "scalar" in given:
@@ -81,15 +76,13 @@ def _divided(optimisers: Optimisers, self: Any, **given: Any) -> list[Any]:
     return [canonical(torch.as_tensor(x).to(tensor.dtype)) for x, tensor in results]
 
 
-def _divide(optimisers: Optimisers, self: Any, **given: Any) -> bool:
-    for tensor, made in zip(self, _divided(optimisers, self, **given), strict=True):
+def _divide(chip: Chip, self: Any, **given: Any) -> bool:
+    for tensor, made in zip(self, _divided(chip, self, **given), strict=True):
         tensor.copy_(made)
     return True
 
 
-def _norms(
-    optimisers: Optimisers, self: Any, ord: Any, dtype: torch.dtype | None
-) -> list[Any] | bool:
+def _norms(chip: Chip, self: Any, ord: Any, dtype: torch.dtype | None) -> list[Any] | bool:
     """The norm of each tensor; facts from aten/src/ATen/native/cuda/foreach_reduce.cuh."""
     first = self[0]
     plain = all(x.dtype == first.dtype and x.is_contiguous() and x.numel() for x in self)
@@ -117,57 +110,33 @@ def _total(steps: Steps, x: torch.Tensor) -> Any:
     return sums_of_block(in_turns(np.array([blocks], np.float32), _BLOCK))[0]
 
 
+def _numbers(given: Mapping[str, Any], names: str) -> list[Any]:
+    """Arguments as a kernel takes them: numbers in f32, flags as integers."""
+    values = (given[name] for name in names.split())
+    return [int(x) if isinstance(x, bool) else np.float32(float(x)) for x in values]
+
+
 def _adam(decoupled: bool) -> Callable[..., bool]:
-    def rule(
-        optimisers: Optimisers,
-        self: Any,
-        grads: Any,
-        exp_avgs: Any,
-        exp_avg_sqs: Any,
-        max_exp_avg_sqs: Any,
-        state_steps: Any,
-        *,
-        lr: Any,
-        beta1: float,
-        beta2: float,
-        weight_decay: float,
-        eps: float,
-        amsgrad: bool,
-        maximize: bool,
-        **rest: Any,
-    ) -> bool:
-        numbers = [np.float32(float(x)) for x in (lr, beta1, beta2, weight_decay, eps)]
-        greatest = max_exp_avg_sqs if amsgrad else exp_avg_sqs
-        lists = zip(self, grads, exp_avgs, exp_avg_sqs, greatest, state_steps, strict=True)
-        for *tensors, step in lists:
-            held = [*tensors[:4], tensors[4] if amsgrad else tensors[3].clone()]
-            flags = int(decoupled), int(amsgrad), int(maximize)
-            optimisers.launch("fused_adam", held, np.float32(float(step)), *numbers, *flags)
+    def rule(chip: Chip, **given: Any) -> bool:
+        numbers = _numbers(given, "lr beta1 beta2 weight_decay eps")
+        flags = [int(decoupled), *_numbers(given, "amsgrad maximize")]
+        names = ("self", "grads", "exp_avgs", "exp_avg_sqs", "state_steps")
+        greatest = given["max_exp_avg_sqs"] if given["amsgrad"] else given["exp_avg_sqs"]
+        lists = zip(*(given[name] for name in names), greatest, strict=True)
+        for *tensors, step, most in lists:
+            held = [*tensors, most if given["amsgrad"] else most.clone()]
+            _launch(chip, "fused_adam", held, np.float32(float(step)), *numbers, *flags)
         return True
 
     return rule
 
 
-def _sgd(
-    optimisers: Optimisers,
-    self: Any,
-    grads: Any,
-    momentum_buffer_list: Any,
-    *,
-    weight_decay: float,
-    momentum: float,
-    lr: Any,
-    dampening: float,
-    nesterov: bool,
-    maximize: bool,
-    is_first_step: bool,
-    **rest: Any,
-) -> bool:
-    buffers = momentum_buffer_list or [x.clone() for x in self]
-    numbers = [np.float32(float(x)) for x in (lr, momentum, weight_decay, dampening)]
-    flags = int(nesterov), int(maximize), int(is_first_step)
-    for tensors in zip(self, grads, buffers, strict=True):
-        optimisers.launch("fused_sgd", tensors, *numbers, *flags)
+def _sgd(chip: Chip, **given: Any) -> bool:
+    tensors = given["self"]
+    buffers = given["momentum_buffer_list"] or [x.clone() for x in tensors]
+    numbers = _numbers(given, "lr momentum weight_decay dampening nesterov maximize is_first_step")
+    for held in zip(tensors, given["grads"], buffers, strict=True):
+        _launch(chip, "fused_sgd", held, *numbers)
     return True
 
 

@@ -102,33 +102,29 @@ OPERATORS: dict[str, Callable[..., Any]] = {
 }  # fmt: skip
 
 
-class Ordered:
-    """Runs these operators of a chip; an operand that takes the result takes it, as in PyTorch."""
-
-    def __init__(self, chip: Chip) -> None:
-        self.chip = chip
-
-    def __call__(self, request: Request) -> Answer | None:
-        run = OPERATORS.get(request.name) or OPERATORS.get(request.base)
-        if run is None or kernel_of(self.chip.target.name, "exp") is None:
-            return None
-        options = dict(request.kwargs)
-        given = [options.pop(key) for key in _RESULTS if key in options]
-        out = request.args[0] if request.name.endswith("_") else given[0] if given else None
-        tensors = tensors_in(request.args, options)
-        if not tensors or tensors[0].dtype not in reductions.TYPES:
-            return None
-        if not all(_is_covered(x) for x in tensors):
-            return None
-        with np.errstate(all="ignore"):
-            made = run(self.chip, *request.args, **options)
-        if made is None or (out is not None and out.dtype != made.dtype):
-            return None
-        for result in tensors_in(made):
-            canonical(result)
-        result = made if out is None else out.resize_(made.shape).copy_(made)
-        # Recordings show other sizes.
-        return Answer(result, WHY, on_chip(self.chip, "rule"))
+def ordered(chip: Chip, request: Request) -> Answer | None:
+    """The answer of one of these operators; an operand that takes the result takes it, as in
+    PyTorch."""
+    run = OPERATORS.get(request.name) or OPERATORS.get(request.base)
+    if run is None or kernel_of(chip.target.name, "exp") is None:
+        return None
+    options = dict(request.kwargs)
+    given = [options.pop(key) for key in _RESULTS if key in options]
+    out = request.args[0] if request.name.endswith("_") else given[0] if given else None
+    tensors = tensors_in(request.args, options)
+    if not tensors or tensors[0].dtype not in reductions.TYPES:
+        return None
+    if not all(_is_covered(x) for x in tensors):
+        return None
+    with np.errstate(all="ignore"):
+        made = run(chip, *request.args, **options)
+    if made is None or (out is not None and out.dtype != made.dtype):
+        return None
+    for result in tensors_in(made):
+        canonical(result)
+    result = made if out is None else out.resize_(made.shape).copy_(made)
+    # Recordings show other sizes.
+    return Answer(result, WHY, on_chip(chip, "rule"))
 
 
 def _is_covered(x: torch.Tensor) -> bool:

@@ -188,52 +188,48 @@ def _rounds_once(
     return all(x.dtype == dtype and (x.dim() or factors == 1) for x in values[:factors])
 
 
-class Pointwise:
-    """Runs pointwise operators of a chip."""
+def pointwise(chip: Chip, request: Request) -> Answer | None:
+    """The answer of a pointwise operator."""
+    call = call_of(request)
+    if call is None:
+        return _divide_wide(chip, request)
+    if not call.operands:
+        like = call_on_cpu(request.function, request.args, request.kwargs)
+        canonical(_first(like))
+        known = why_exact(call.kernel, request.tensors, {})
+        if call.kernel not in _EXACT:
+            known = WHY, on_chip(chip, "recorded")
+        return Answer(like, *known, order=ON_CPU)
+    if kernel_of(chip.target.name, call.kernel) is None:
+        return None
+    made = _compute(chip.target.name, call)
+    evidence = on_chip(chip, "rule" if call.kernel in _UNRECORDED else "recorded")
+    return Answer(_delivered(request, made), WHY, evidence)
 
-    def __init__(self, chip: Chip) -> None:
-        self.chip = chip
 
-    def __call__(self, request: Request) -> Answer | None:
-        call = call_of(request)
-        if call is None:
-            return self._divide_wide(request)
-        if not call.operands:
-            like = call_on_cpu(request.function, request.args, request.kwargs)
-            canonical(_first(like))
-            known = why_exact(call.kernel, request.tensors, {})
-            if call.kernel not in _EXACT:
-                known = WHY, on_chip(self.chip, "recorded")
-            return Answer(like, *known, order=ON_CPU)
-        if kernel_of(self.chip.target.name, call.kernel) is None:
-            return None
-        made = _compute(self.chip.target.name, call)
-        evidence = on_chip(self.chip, "rule" if call.kernel in _UNRECORDED else "recorded")
-        return Answer(_delivered(request, call, made), WHY, evidence)
-
-    def _divide_wide(self, request: Request) -> Answer | None:
-        """A quotient of f64 by a number, which is a product as well."""
-        if request.base not in ("div", "true_divide"):
-            return None
-        if getattr(request.args[0], "dtype", None) != torch.float64:
-            return None
-        number = request.number(request.args[1])
-        if number is None or request.kwargs.get("rounding_mode") is not None:
-            return None
-        with np.errstate(divide="ignore"):
-            inverse = float(np.float64(1) / number)
-        name = "mul_" if request.name.endswith("_") else "mul"
-        options = {key: x for key, x in request.kwargs.items() if key == "out"}
-        made = getattr(torch.ops.aten, name)(request.args[0], inverse, **options)
-        known = why_of_doubles(made, (WHY, on_chip(self.chip, "rule")))
-        return Answer(made, *known, order=ON_CPU)
+def _divide_wide(chip: Chip, request: Request) -> Answer | None:
+    """A quotient of f64 by a number, which is a product as well."""
+    if request.base not in ("div", "true_divide"):
+        return None
+    if getattr(request.args[0], "dtype", None) != torch.float64:
+        return None
+    number = request.number(request.args[1])
+    if number is None or request.kwargs.get("rounding_mode") is not None:
+        return None
+    with np.errstate(divide="ignore"):
+        inverse = float(np.float64(1) / number)
+    name = "mul_" if request.name.endswith("_") else "mul"
+    options = {key: x for key, x in request.kwargs.items() if key == "out"}
+    made = getattr(torch.ops.aten, name)(request.args[0], inverse, **options)
+    known = why_of_doubles(made, (WHY, on_chip(chip, "rule")))
+    return Answer(made, *known, order=ON_CPU)
 
 
 def _first(made: Any) -> Any:
     return made[0] if isinstance(made, tuple | list) else made
 
 
-def _delivered(request: Request, call: Call, made: torch.Tensor) -> Any:
+def _delivered(request: Request, made: torch.Tensor) -> Any:
     """A result in the place where PyTorch puts it."""
     given = request.args[0] if request.name.endswith("_") else None
     if given is not None and given.shape == made.shape and torch.can_cast(made.dtype, given.dtype):

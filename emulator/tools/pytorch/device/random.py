@@ -16,7 +16,7 @@ import torch
 from emulator.targets import BOARDS, Chip
 from emulator.tools.pytorch.device.family import Answer, Request, on_chip
 from emulator.tools.pytorch.device.generator import Generator, of_device
-from emulator.tools.pytorch.device.kernel import find_kernel
+from emulator.tools.pytorch.device.kernel import find_kernel, launch
 from emulator.tools.pytorch.device.pointwise import canonical
 
 _WHY = "Philox and PyTorch's distributions, on the threads of the chip"
@@ -32,25 +32,19 @@ _WIDE = 1 << 28
 _INTEGERS = {"words": torch.uint32, "pairs": torch.uint64}
 
 
-class Random:
-    """Draws the random numbers of a chip."""
-
-    def __init__(self, chip: Chip, generator: Generator) -> None:
-        self.chip, self._generator = chip, generator
-
-    def __call__(self, request: Request) -> Answer | None:
-        """The answer to a request; None where PyTorch's way or the chip's threads are unknown."""
-        rule = _RULES.get(request.function)
-        if rule is None or self.chip.name not in BOARDS:
-            return None
-        if find_kernel(self.chip.target.name, "random", "random_words") is None:
-            return None
-        if any(x.numel() * x.element_size() >= _LIMIT for x in request.tensors):
-            return None
-        given = dict(request.given)
-        generator = of_device(given.pop("generator", None)) or self._generator
-        made = rule(_Draw(self.chip, generator), **given)
-        return None if made is None else Answer(made, _WHY, on_chip(self.chip, "recorded"))
+def drawn(chip: Chip, generator: Generator, request: Request) -> Answer | None:
+    """The answer of an operator that draws random numbers, from a generator if it is given none;
+    None where PyTorch's way or the chip's threads are unknown."""
+    rule = _RULES.get(request.function)
+    if rule is None or chip.name not in BOARDS:
+        return None
+    if find_kernel(chip.target.name, "random", "random_words") is None:
+        return None
+    if any(x.numel() * x.element_size() >= _LIMIT for x in request.tensors):
+        return None
+    given = dict(request.given)
+    made = rule(_Draw(chip, of_device(given.pop("generator", None)) or generator), **given)
+    return None if made is None else Answer(made, _WHY, on_chip(chip, "recorded"))
 
 
 class _Draw:
@@ -88,8 +82,7 @@ class _Draw:
 
     def _launch(self, kernel: str, out: Any, blocks: int, steps: int, *rest: Any) -> None:
         found = find_kernel(self._chip.target.name, "random", f"random_{kernel}")
-        assert found is not None
-        found.launch(blocks * steps, _BLOCK, [out, out.numel(), blocks * _BLOCK, *rest])
+        launch(found, blocks * steps, _BLOCK, [out, out.numel(), blocks * _BLOCK, *rest])
 
     def fill(self, tensor: Any, kernel: str, *numbers: float) -> Any:
         """Fills a tensor with a distribution."""

@@ -12,21 +12,16 @@ from emulator.tools.pytorch.device.family import FLOATS, Answer, Request, call_o
 _WHY = "PyTorch's kernel for it"
 
 
-class Ranges:
-    """Runs ``arange`` on a chip."""
-
-    def __init__(self, chip: Chip) -> None:
-        self.chip = chip
-
-    def __call__(self, request: Request) -> Answer | None:
-        out = request.kwargs.get("out")
-        if request.base != "arange" or out is None or out.dtype not in FLOATS:
-            return None
-        made = call_on_cpu(request.function, request.args, request.kwargs)
-        given = request.given
-        start, step = (
-            np.float32(given.get(name) or other) for name, other in (("start", 0), ("step", 1))
-        )
-        numbers = np.arange(made.numel()).astype(np.float32)
-        made.copy_(torch.from_numpy(np.asarray(fma(numbers, step, start))))
-        return Answer(made, _WHY, on_chip(self.chip, "recorded"))
+def ranges(chip: Chip, request: Request) -> Answer | None:
+    """The answer of ``arange``."""
+    out = request.kwargs.get("out")
+    if request.base != "arange" or out is None or out.dtype not in FLOATS:
+        return None
+    made = call_on_cpu(request.function, request.args, request.kwargs)
+    given = request.given
+    start, step = (
+        np.float32(given.get(name) or other) for name, other in (("start", 0), ("step", 1))
+    )
+    numbers = np.arange(made.numel()).astype(np.float32)
+    made.copy_(torch.from_numpy(np.asarray(fma(numbers, step, start))))
+    return Answer(made, _WHY, on_chip(chip, "recorded"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -105,51 +106,43 @@ def _prepared(x: torch.Tensor, dtype: torch.dtype | None) -> tuple[torch.Tensor,
     return (x if out in (x.dtype, torch.float32) else x.to(out)), out
 
 
-def _wide(x: torch.Tensor) -> int:
-    """How many elements sums and means load at once."""
-    return 4 if x.dtype == torch.float32 else 8
+def _reduction(
+    steps: Steps,
+    wide: bool = False,
+    end: Callable[[Array, int], Array] = lambda total, count: total,
+) -> Callable[..., torch.Tensor]:
+    """The operator of a reduction to one number, which `end` makes of a total and the number of
+    elements. `wide`: it loads as many bytes at once of f16 and bf16 as of f32."""
+
+    def run(
+        chip: Chip, x: torch.Tensor, dim: Any = None, keepdim: bool = False, dtype: Any = None
+    ) -> torch.Tensor:
+        x, out = _prepared(x, dtype)
+        axes = _axes(x, dim)
+        vector = 4 if x.dtype == torch.float32 or not wide else 8
+        (total,) = _state(chip, x, axes, steps, vector=vector)
+        return _result(end(total, x.numel()), x, axes, keepdim, out)
+
+    return run
 
 
-def sum_(
-    chip: Chip, x: torch.Tensor, dim: Any = None, keepdim: bool = False, dtype: Any = None
-) -> torch.Tensor:
-    x, out = _prepared(x, dtype)
-    axes = _axes(x, dim)
-    return _result(_state(chip, x, axes, Sum(), vector=_wide(x))[0], x, axes, keepdim, out)
+def _mean(total: Array, count: int) -> Array:
+    return total * (np.float32(total.size) / np.float32(count))
 
 
-def mean(
-    chip: Chip, x: torch.Tensor, dim: Any = None, keepdim: bool = False, dtype: Any = None
-) -> torch.Tensor:
-    x, out = _prepared(x, dtype)
-    axes = _axes(x, dim)
-    (total,) = _state(chip, x, axes, Sum(), vector=_wide(x))
-    factor = np.float32(total.size) / np.float32(x.numel())
-    return _result(total * factor, x, axes, keepdim, out)
-
-
-def product(
-    chip: Chip, x: torch.Tensor, dim: Any = None, keepdim: bool = False, dtype: Any = None
-) -> torch.Tensor:
-    x, out = _prepared(x, dtype)
-    axes = _axes(x, dim)
-    return _result(_state(chip, x, axes, Product())[0], x, axes, keepdim, out)
+sum_ = _reduction(Sum(), wide=True)
+mean = _reduction(Sum(), wide=True, end=_mean)
+product = _reduction(Product())
+_NORMS = {
+    1: _reduction(Magnitudes()),
+    2: _reduction(Squares(), end=lambda total, count: np.sqrt(total)),
+}
 
 
 def vector_norm(
-    chip: Chip,
-    x: torch.Tensor,
-    ord: float = 2,
-    dim: Any = None,
-    keepdim: bool = False,
-    dtype: Any = None,
+    chip: Chip, x: torch.Tensor, ord: float = 2, *how: Any, **named: Any
 ) -> torch.Tensor | None:
-    if ord not in (1, 2):
-        return None
-    x, out = _prepared(x, dtype)
-    axes = _axes(x, dim)
-    (total,) = _state(chip, x, axes, Squares() if ord == 2 else Magnitudes())
-    return _result(np.sqrt(total) if ord == 2 else total, x, axes, keepdim, out)
+    return _NORMS[int(ord)](chip, x, *how, **named) if ord in _NORMS else None
 
 
 def variance_and_mean(

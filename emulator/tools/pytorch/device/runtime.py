@@ -178,10 +178,6 @@ _CONSTANTS: dict[str, Callable[..., Any]] = {
 # --- streams and events ---------------------------------------------------------------------------
 
 
-def _make_stream(cls: Any, *given: Any, **named: Any) -> Any:
-    return object.__new__(cls)
-
-
 def _make_event(cls: Any, *given: Any, **named: Any) -> Any:
     event = object.__new__(cls)
     event.recorded = None
@@ -201,8 +197,9 @@ def _elapsed(event: Any, end: Any) -> float:
 
 #: all streams are one: what is launched has ended when the launch returns
 _STREAM: dict[str, Any] = {
-    "__new__": staticmethod(_make_stream), "__init__": _nothing, "query": lambda stream: True,
-    "synchronize": _nothing, "cuda_stream": 0, "stream_id": 0, "device_index": 0,
+    "__new__": staticmethod(lambda cls, *given, **named: object.__new__(cls)),
+    "__init__": _nothing, "query": lambda stream: True, "synchronize": _nothing,
+    "cuda_stream": 0, "stream_id": 0, "device_index": 0,
     "device_type": _STREAM_KIND, "priority": 0, "device": torch.device("cuda", 0),
     "__eq__": lambda stream, other: type(other) is type(stream), "__hash__": _first,
     "__enter__": lambda stream: stream, "__exit__": lambda stream, *given: None,

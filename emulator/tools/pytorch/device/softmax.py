@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from math import prod
-from typing import Any
+from operator import sub, truediv
 
 import numpy as np
 import torch
@@ -144,14 +144,6 @@ def gradient_sums_along(given: torch.Tensor, axis: int) -> Sums:
     return gradient_sums_of_rows(count, given.element_size(), given.data_ptr())
 
 
-def _difference(left: Any, right: Any) -> Any:
-    return left - right
-
-
-def _quotient(left: Any, right: Any) -> Any:
-    return left / right
-
-
 def softmax(
     target: Target, x: torch.Tensor, axis: int, logarithm: bool, out: torch.dtype
 ) -> torch.Tensor:
@@ -167,13 +159,13 @@ def _softmax(
     target: Target, x: torch.Tensor, axis: int, logarithm: bool, out: torch.dtype
 ) -> torch.Tensor:
     values, shape = rows_of(x, axis)
-    shifted = on_rows(_difference, values, values.max(1, keepdims=True))
+    shifted = on_rows(sub, values, values.max(1, keepdims=True))
     powers = function(target, "exp", shifted)
     sums = sums_along(x, axis, out)(powers)[:, None]
     made = (
-        on_rows(_difference, shifted, function(target, "log", sums))
+        on_rows(sub, shifted, function(target, "log", sums))
         if logarithm
-        else on_rows(_quotient, powers, sums)
+        else on_rows(truediv, powers, sums)
     )
     return from_rows(made, shape, axis).to(out)
 
