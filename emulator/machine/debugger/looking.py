@@ -19,11 +19,12 @@ from emulator.machine.debugger.player import Player
 from emulator.machine.debugger.shown import LARGE, Shown, number_text, spans_of, text_of, value_of
 from emulator.machine.reference.fragments import Registers
 from emulator.machine.reference.special import special
-from emulator.machine.reference.thread import Block, Cluster, State, Thread, Warp
+from emulator.machine.reference.thread import Block, Cluster, Thread, Warp
 from emulator.machine.reference.waiting import pc_of, what_for
 from emulator.machine.shared.mbarriers import SIZE, missing
 from emulator.machine.shared.place import Index, shown
 from emulator.machine.shared.special import CLOCKS
+from emulator.machine.shared.waiting import State
 from emulator.memory.mbarrier import Barrier
 from emulator.memory.tensor_copy import SWIZZLE_BITS, swizzled
 from emulator.memory.windows import LOCAL, PARAMETERS, RANK_BITS, SHARED, WINDOW_BITS

@@ -22,10 +22,11 @@ from emulator.errors import EmulatorError, OperandError
 from emulator.machine.debugger.snapshots import Snapshot, UnknownStateError
 from emulator.machine.reference import mbarriers
 from emulator.machine.reference.operands import guard_of
-from emulator.machine.reference.thread import Run, State, Thread
+from emulator.machine.reference.thread import Run, Thread
 from emulator.machine.report import KernelError, Report
 from emulator.machine.shared.failure import Failure
 from emulator.machine.shared.mbarriers import SIZE
+from emulator.machine.shared.waiting import State
 from emulator.machine.turns import taken
 from emulator.memory.arena import AccessError
 from emulator.ptx.program import Statement

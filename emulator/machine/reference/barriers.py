@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from emulator.machine.reference.thread import WARP, Barrier, Block, Cluster, State, Thread, Votes
+from emulator.machine.reference.thread import WARP, Barrier, Block, Cluster, Thread, Votes
 from emulator.machine.shared.barriers import (
     arrives_twice,
     is_wrong,
@@ -18,6 +18,7 @@ from emulator.machine.shared.barriers import (
     waits_early,
     wrong_barrier,
 )
+from emulator.machine.shared.waiting import State
 
 #: takes what a bar.red gave its thread
 Finish = Callable[[Thread, Votes], None]

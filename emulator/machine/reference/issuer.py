@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -18,7 +18,7 @@ from emulator.machine.reference.fragments import Threads, same
 from emulator.machine.reference.mbarriers import barrier_at, change, initialise
 from emulator.machine.reference.operands import Read, Write, addresses, guard_of, reader, writer
 from emulator.machine.reference.schedule import placed
-from emulator.machine.reference.thread import WARP, State, Thread, Together
+from emulator.machine.reference.thread import WARP, Thread, Together
 from emulator.machine.shared.issuing import (
     Combine,
     Make,
@@ -32,7 +32,9 @@ from emulator.machine.shared.issuing import (
     Words,
 )
 from emulator.machine.shared.pending import POISON
+from emulator.machine.shared.waiting import State
 from emulator.memory.mbarrier import Change
+from emulator.memory.multicast import OfDevices
 from emulator.memory.tensor_memory import TensorMemory
 from emulator.ptx.program import Function, Statement
 from emulator.warp.call import Undefined
@@ -89,13 +91,10 @@ class Issuer:
         held = memory.find(self.thread, space, at, len(data), len(data), write=True)
         memory.put(self.thread, held, data)
 
-    def update(
-        self, addresses: Array, ins: OrdinaryInstruction, words: Words, which: Places
-    ) -> None:
-        rule, (word,) = bind_reference(ins, space="global"), np.atleast_1d(words).tolist()
-        size = TYPES[ins.types[-1]].size // 8
-        at = int(addresses[0])
-        memory.update(self.thread, "global", at, size, lambda old: rule(old, word))
+    def update(self, addresses: Array, ins: OrdinaryInstruction, raw: Array, which: Places) -> None:
+        type_, rule = TYPES[ins.types[-1]], bind_reference(ins, space="global")
+        change = memory.by_elements(rule, type_.size, raw.view(type_.dtype).tolist())
+        memory.update(self.thread, "global", int(addresses[0]), raw.shape[1], change)
 
     def copy(self, to: Words, source: Words, sizes: Words, size: int) -> None:
         thread, at, count = self.thread, int(source), int(sizes)
@@ -111,8 +110,18 @@ class Issuer:
             place[:] = bytes([POISON]) * size
         self.pending.copy(self.lanes, perform)
 
-    def of_devices(self, address: int, size: int) -> list[int]:
-        return memory.of_devices(self.thread, address, size)
+    def of_devices(self, addresses: Array, size: int) -> Iterator[OfDevices]:
+        return self.arena.of_devices(addresses, size)
+
+    @property
+    def stack_top(self) -> int:
+        return self.thread.frames[-1].top
+
+    def set_stack(self, end: int) -> None:
+        self.thread.frames[-1].stack = end
+
+    def need_local(self, size: int) -> None:
+        memory.need_local(self.thread, size)
 
     def change(self, barrier: int, by: Change) -> None:
         change(self.thread, barrier, by)
@@ -168,9 +177,9 @@ def combination(operation: Any, **given: str) -> Combine:
     """A reduction of arrays of words, which applies the rule on integers to one after the other."""
     rule = bind_reference(operation, **given)
 
-    def combine(held: Array, words: Array) -> Array:
-        pairs = zip(held.tolist(), words.tolist(), strict=True)
-        return np.array([rule(old, new) for old, new in pairs], held.dtype)
+    def combine(*words: Array) -> Array:
+        each = zip(*(x.tolist() for x in words), strict=True)
+        return np.array([rule(*given) for given in each], words[0].dtype)
 
     return combine
 

@@ -12,10 +12,11 @@ from dtypes import Array
 from emulator.machine.reference import memory
 from emulator.machine.reference.control import Next, StatementContext
 from emulator.machine.reference.operands import Read, Write, addresses, reader, writer
-from emulator.machine.reference.thread import Cluster, State, Thread
+from emulator.machine.reference.thread import Cluster, Thread
 from emulator.machine.shared.failure import Failure
 from emulator.machine.shared.mbarriers import SIZE, PhaseTest
 from emulator.machine.shared.operands import space_of, to_shared
+from emulator.machine.shared.waiting import State
 from emulator.memory import mbarrier
 from emulator.memory.mbarrier import Barrier, Change
 from emulator.memory.windows import RANK_BITS

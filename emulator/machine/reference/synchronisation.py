@@ -7,8 +7,9 @@ from emulator.machine.reference import barriers
 from emulator.machine.reference.barriers import Finish
 from emulator.machine.reference.control import Next, StatementContext
 from emulator.machine.reference.operands import reader, writer
-from emulator.machine.reference.thread import State, Thread, Votes
+from emulator.machine.reference.thread import Thread, Votes
 from emulator.machine.shared.operands import ordinary
+from emulator.machine.shared.waiting import State
 
 
 def barrier(place: StatementContext) -> Next:

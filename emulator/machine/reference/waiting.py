@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 from emulator.machine.reference.mbarriers import PhaseWait, ledger_of, words_of
 from emulator.machine.reference.schedule import placed
-from emulator.machine.reference.thread import WARP, Cluster, State, Thread
+from emulator.machine.reference.thread import WARP, Cluster, Thread
 from emulator.machine.shared.barriers import arrival_text
 from emulator.machine.shared.failure import Failure
 from emulator.machine.shared.mbarriers import SIZE
-from emulator.machine.shared.waiting import Waiter, ended_text, table
+from emulator.machine.shared.waiting import BEHIND, FOR_OTHERS, State, Waiter, ended_text, table
 
 
 def deadlock(clusters: Sequence[Cluster]) -> Exception:
@@ -30,8 +30,7 @@ def deadlock(clusters: Sequence[Cluster]) -> Exception:
 
 def pc_of(thread: Thread) -> int:
     """The number of the statement that a thread waits at."""
-    after = thread.state in (State.BARRIER, State.CLUSTER, State.MBARRIER)
-    return thread.pc - 1 if after else thread.pc
+    return thread.pc - (thread.state in BEHIND)
 
 
 def _waiter(threads: Sequence[Thread]) -> Waiter:
@@ -55,7 +54,7 @@ def what_for(threads: Sequence[Thread]) -> str:
             if t.state is not State.ENDED and t not in first.cluster.arrived
         ]
         return f"barrier of the cluster: {len(missing)} threads have not arrived"
-    if first.state is State.LANES:
+    if first.state in FOR_OTHERS:
         absent = [t.index for t in first.warp.alive if t not in threads]
         return f"{first.state.value}; threads of its warp elsewhere: {absent or 'none'}"
     if first.state is State.TENSOR:

@@ -24,6 +24,7 @@ from emulator.machine.shared.pending import POISON, Pending, Transfer
 from emulator.machine.shared.tensor_order import Pairs, TensorOperation
 from emulator.memory.arena import Arena
 from emulator.memory.mbarrier import Change
+from emulator.memory.multicast import OfDevices
 from emulator.memory.space import Space
 from emulator.memory.tensor_memory import TensorMemory
 from emulator.memory.windows import RANK_BITS
@@ -125,9 +126,8 @@ class Issuer(Protocol):
     ) -> Span:
         """Finds the memory of an access; raises AccessError where the access is illegal."""
 
-    def of_devices(self, address: int, size: int) -> list[int]:
-        """The addresses in the memory of each device that a multimem address stands for; raises
-        AccessError for an address that is none."""
+    def of_devices(self, addresses: Array, size: int) -> Iterator[OfDevices]:
+        """As that of an `Executor`."""
 
     def change(self, barrier: int, change: Change) -> None:
         """Changes an mbarrier, and lets those go on that wait for it."""
@@ -193,10 +193,13 @@ class Executor(Protocol):
         """Writes bytes at the addresses of some of the threads; `size`: those of the whole access
         that they are a part of."""
 
-    def update(
-        self, addresses: Array, ins: OrdinaryInstruction, words: Words, which: Places
-    ) -> None:
-        """Executes a reduction on global memory for some of the threads."""
+    def update(self, addresses: Array, ins: OrdinaryInstruction, raw: Array, which: Places) -> None:
+        """Executes a reduction on global memory for some of the threads; `raw` are the bytes
+        ``(n, size)`` that are combined with memory, word by word."""
+
+    def of_devices(self, addresses: Array, size: int) -> Iterator[OfDevices]:
+        """Where accesses at multimem addresses lead to, in the memory of each device; raises
+        AccessError for an address that is none."""
 
     def change_barriers(self, barriers: Words, change: Change) -> Words:
         """Changes the mbarrier of each thread, or a single one, and lets those go on that wait for
@@ -204,6 +207,16 @@ class Executor(Protocol):
 
     def put_barriers(self, barriers: Words, counts: Words) -> None:
         """Makes mbarriers that expect counts of arrivals."""
+
+    @property
+    def stack_top(self) -> int:
+        """First byte of local memory that no call of the threads takes."""
+
+    def set_stack(self, end: int) -> None:
+        """Says where the stack of the threads' call ends."""
+
+    def need_local(self, size: int) -> None:
+        """Makes room for so many bytes of local memory in each thread."""
 
     def copy(self, to: Words, source: Words, sizes: Words, size: int) -> None:
         """Issues cp.async of `size` bytes each, of which so many come from global memory."""
@@ -226,7 +239,7 @@ Run = Callable[[Issuer], None]
 RunAtOnce = Callable[[Executor], None]
 Write = Callable[[Executor, Words], None]
 #: the words in memory and the given ones -> the new ones in memory
-Combine = Callable[[Array, Array], Array]
+Combine = Callable[..., Array]
 
 
 class Wanted(NamedTuple):
@@ -360,8 +373,9 @@ class Issue:
         address = self._target(who)
         barrier = None if self._barrier is None else self._barrier(who)
         if self._to_devices:
-            for place in who.of_devices(address, size):
-                yield who.find(self.to, place, size, alignment, write=True), barrier
+            (part,) = who.of_devices(np.array([address], np.uint64), size)
+            for (place,) in part.addresses:
+                yield who.find(self.to, int(place), size, alignment, write=True), barrier
             return
         if self._mask is None:
             yield who.find(self.to, address, size, alignment, write=True), barrier

@@ -11,6 +11,8 @@ from emulator.machine.shared import (
     cancel,
     copies,
     mbarriers,
+    multimem,
+    stack,
     surfaces,
     tensor_maps,
     textures,
@@ -23,6 +25,8 @@ EACH: dict[str, Make] = {**bulk.EACH, **cancel.EACH, **tensor_maps.EACH}
 AT_ONCE: dict[str, MakeAtOnce] = {
     **addresses.AT_ONCE,
     **mbarriers.AT_ONCE,
+    **multimem.AT_ONCE,
+    **stack.AT_ONCE,
     **copies.AT_ONCE,
     **cancel.AT_ONCE,
     **textures.AT_ONCE,

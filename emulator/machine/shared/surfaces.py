@@ -200,7 +200,8 @@ def reduce(operands: LaneOperands) -> RunAtOnce:
             _check_aligned(part)
             if len(part.inside):
                 update = update_of(operands.statement, part.texels)
-                who.update(part.addresses, update, words[part.inside], part.inside)
+                raw = words[part.inside, None].view(np.uint8)
+                who.update(part.addresses, update, raw, part.inside)
 
     return run
 

@@ -22,7 +22,8 @@ from emulator.machine.shared.barriers import (
     too_many,
     wrong_barrier,
 )
-from emulator.machine.vector.strand import WARP, Lanes, Parked, State, Strand
+from emulator.machine.shared.waiting import State
+from emulator.machine.vector.strand import WARP, Lanes, Parked, Strand
 
 if TYPE_CHECKING:
     from emulator.machine.vector.wave import Wave

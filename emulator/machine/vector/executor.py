@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from typing import Any, cast
 
@@ -26,6 +26,7 @@ from emulator.machine.vector.operands import Write, selected, writer
 from emulator.machine.vector.strand import Strand
 from emulator.memory.arena import AccessError, Arena
 from emulator.memory.mbarrier import Change, init_words
+from emulator.memory.multicast import OfDevices
 from emulator.memory.windows import RANK_BITS
 from emulator.ptx.program import Function, Statement
 
@@ -89,17 +90,21 @@ class Executor:
         return np.ascontiguousarray(words).view(np.uint8).reshape(len(addresses), size)
 
     def store(self, space: str, addresses: Array, raw: Array, which: Places, size: int) -> None:
-        words = np.ascontiguousarray(raw).view(f"u{min(raw.shape[1], 8)}")
-        words = words if raw.shape[1] > 8 else words[:, 0]
-        memory.store(self.strand, space, addresses, words, self._which(which), size)
+        which = self._which(which)
+        memory.store(self.strand, space, addresses, _words_of(raw), which, size)
 
-    def update(
-        self, addresses: Array, ins: OrdinaryInstruction, words: Words, which: Places
-    ) -> None:
-        series = Series(TYPES[ins.types[-1]], ins.modifiers["operation"])
-        operation = Update(bind_arrays(ins, space="global"), series, 1, False)
-        given = np.atleast_1d(words)
-        update(self.strand, "global", addresses, (given,), operation, self._which(which))
+    def update(self, addresses: Array, ins: OrdinaryInstruction, raw: Array, which: Places) -> None:
+        type_ = TYPES[ins.types[-1]]
+        series, count = Series(type_, ins.modifiers["operation"]), raw.shape[1] * 8 // type_.size
+        operation = Update(bind_arrays(ins, space="global"), series, count, False)
+        words = (_words_of(raw),)
+        update(self.strand, "global", addresses, words, operation, self._which(which))
+
+    def of_devices(self, addresses: Array, size: int) -> Iterator[OfDevices]:
+        try:
+            yield from self.arena.of_devices(addresses, size)
+        except AccessError as error:
+            raise memory.at_positions(error, self.positions) from None
 
     def copy(self, to: Words, source: Words, sizes: Words, size: int) -> None:
         try:
@@ -137,6 +142,18 @@ class Executor:
             held[places[:, None] + np.arange(size)] = POISON
         wave.pending.copy(lanes.lanes, perform)
 
+    # --- the stack ---
+
+    @property
+    def stack_top(self) -> int:
+        return self.wave.stack_top(self.strand)
+
+    def set_stack(self, end: int) -> None:
+        self.strand.frames[-1].stack = end
+
+    def need_local(self, size: int) -> None:
+        self.wave.grid.need_local(self.wave, size)
+
     # --- mbarriers ---
 
     def change_barriers(self, barriers: Words, by: Change) -> Array:
@@ -149,6 +166,12 @@ class Executor:
         mbarriers.words_of(wave)[barriers] = init_words(np.broadcast_to(counts, np.shape(barriers)))
         wave.ledger[barriers] = 0
         wave.grid.progress += 1
+
+
+def _words_of(raw: Array) -> Array:
+    """Bytes ``(n, size)`` as words ``(n,)``, or ``(n, words of 8 bytes)``."""
+    words = np.ascontiguousarray(raw).view(f"u{min(raw.shape[1], 8)}")
+    return words if raw.shape[1] > 8 else words[:, 0]
 
 
 def _sources(lanes: Who, at: Array, size: int, sizes: Places) -> tuple[Array, Places]:

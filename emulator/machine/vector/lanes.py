@@ -11,8 +11,9 @@ from dtypes import Array
 from emulator.arith.scalar.rule import bind_arrays
 from emulator.machine.shared.failure import Failure
 from emulator.machine.shared.operands import ordinary
+from emulator.machine.shared.waiting import State
 from emulator.machine.vector.compute import destinations, guarded, sources
-from emulator.machine.vector.strand import WARP, Parked, State, Strand
+from emulator.machine.vector.strand import WARP, Parked, Strand
 from emulator.ptx.program import Function, Statement
 
 

@@ -17,11 +17,12 @@ from dtypes import Array
 from emulator.machine.shared.failure import Failure
 from emulator.machine.shared.mbarriers import PhaseTest
 from emulator.machine.shared.operands import space_of
+from emulator.machine.shared.waiting import State
 from emulator.machine.vector import memory
 from emulator.machine.vector.compute import Step
 from emulator.machine.vector.lanes import whole_or_split
 from emulator.machine.vector.operands import Write, addresses, reader, selected, writer
-from emulator.machine.vector.strand import Parked, State, Strand
+from emulator.machine.vector.strand import Parked, Strand
 from emulator.memory import mbarrier
 from emulator.memory.arena import AccessError
 from emulator.memory.mbarrier import Change

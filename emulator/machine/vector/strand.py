@@ -14,13 +14,13 @@ Arrays are never changed in place: whoever writes a register puts a new one ther
 from __future__ import annotations
 
 from collections.abc import Sequence
-from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dtypes import Array
+from emulator.machine.shared.waiting import State
 
 if TYPE_CHECKING:
     from emulator.ptx.program import Function
@@ -32,23 +32,6 @@ WARP, WARPGROUP = 32, 128
 
 class Parked(Exception):
     """Raised by a step whose strand cannot go on: it was parked, or its lanes given to others."""
-
-
-class State(Enum):
-    """State of a strand."""
-
-    READY = "ready"
-    #: its children go on in its place
-    SPLIT = "split"
-    #: lanes of its warps are not there yet
-    WARP = "waits for lanes of its warp"
-    BARRIER = "waits at a barrier"
-    MBARRIER = "waits for a phase of an mbarrier"
-    CLUSTER = "waits at the barrier of its cluster"
-    WARPGROUP = "waits for warps of its warpgroup"
-    TENSOR = "waits for columns of tensor memory"
-    PAIR = "waits for a warp of the other block of its pair to execute it, too"
-    ENDED = "ended"
 
 
 def _spread(words: Array, count: int) -> Array:

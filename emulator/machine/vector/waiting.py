@@ -11,9 +11,17 @@ from emulator.machine.shared.barriers import arrival_text
 from emulator.machine.shared.failure import Failure
 from emulator.machine.shared.mbarriers import SIZE
 from emulator.machine.shared.place import shown, spans
-from emulator.machine.shared.waiting import Waiter, ended_text, table, threads_text
+from emulator.machine.shared.waiting import (
+    BEHIND,
+    FOR_OTHERS,
+    State,
+    Waiter,
+    ended_text,
+    table,
+    threads_text,
+)
 from emulator.machine.vector import mbarriers
-from emulator.machine.vector.strand import WARP, Lanes, State, Strand
+from emulator.machine.vector.strand import WARP, Lanes, Strand
 
 if TYPE_CHECKING:
     from emulator.machine.vector.wave import Wave
@@ -45,8 +53,7 @@ def deadlock(waves: list[Wave]) -> Exception:
 
 def _place(strand: Strand) -> int:
     """The number of the statement that a strand waits at."""
-    after = strand.state in (State.BARRIER, State.CLUSTER, State.MBARRIER)
-    return strand.pc - 1 if after else strand.pc
+    return strand.pc - (strand.state in BEHIND)
 
 
 class _Row(NamedTuple):
@@ -121,7 +128,7 @@ def _needed(row: _Row) -> Lanes:
             if other.state is State.BARRIER and other.wait.barrier == strand.wait.barrier
         ]
         return every[wave.alive[every] & ~np.isin(every, np.concatenate(at))]
-    if strand.state in (State.WARP, State.WARPGROUP):
+    if strand.state in FOR_OTHERS:
         size = WARP if strand.state is State.WARP else 4 * WARP
         every = np.flatnonzero(np.isin(np.arange(len(wave.alive)) // size, lanes // size))
         return every[wave.alive[every] & ~np.isin(every, lanes)]

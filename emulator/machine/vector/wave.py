@@ -28,17 +28,9 @@ from emulator.machine.shared.place import Index
 from emulator.machine.shared.products import WARPGROUPS, Products
 from emulator.machine.shared.special import LaunchSizes
 from emulator.machine.shared.tensor_order import Pairs
+from emulator.machine.shared.waiting import FOR_OTHERS, State
 from emulator.machine.vector.schedule import Schedule
-from emulator.machine.vector.strand import (
-    WARP,
-    WARPGROUP,
-    Frame,
-    Lanes,
-    Parked,
-    State,
-    Strand,
-    merged,
-)
+from emulator.machine.vector.strand import WARP, WARPGROUP, Frame, Lanes, Parked, Strand, merged
 from emulator.machine.vector.watching import WaveWatch
 from emulator.memory.arena import Arena
 from emulator.memory.windows import RANK_BITS, WINDOW_BITS
@@ -290,7 +282,7 @@ class Wave:
             return
         groups = np.unique(self.warpgroup[lanes])
         for other in list(self.waiting):
-            if other.state not in (State.WARP, State.WARPGROUP):
+            if other.state not in FOR_OTHERS:
                 continue
             if np.isin(self.warpgroup[other.lanes], groups).any():
                 self.wake(other)
