@@ -25,7 +25,7 @@ from emulator.machine.reference.operands import guard_of
 from emulator.machine.reference.thread import Run, Thread
 from emulator.machine.report import KernelError, Report
 from emulator.machine.shared.failure import Failure
-from emulator.machine.shared.mbarriers import SIZE
+from emulator.machine.shared.phases import SIZE
 from emulator.machine.shared.waiting import State
 from emulator.machine.turns import taken
 from emulator.memory.arena import AccessError

@@ -12,16 +12,20 @@ from dtypes import Array
 from emulator.arith.scalar.rule import bind_reference
 from emulator.arith.scalar.types import TYPES
 from emulator.isa.ordinary.instruction import OrdinaryInstruction
-from emulator.machine.reference import memory
+from emulator.machine.reference import barriers, mbarriers, memory
 from emulator.machine.reference.compute import ThreadStep, guarded
+from emulator.machine.reference.control import Next, StatementContext
 from emulator.machine.reference.fragments import Threads, same
-from emulator.machine.reference.mbarriers import barrier_at, change, initialise
+from emulator.machine.reference.mbarriers import barrier_at, change, initialise, words_of
 from emulator.machine.reference.operands import Read, Write, addresses, guard_of, reader, writer
 from emulator.machine.reference.schedule import placed
-from emulator.machine.reference.thread import WARP, Thread, Together
+from emulator.machine.reference.thread import WARP, Thread, Together, Votes
 from emulator.machine.shared.issuing import (
     Combine,
+    Finish,
+    LaneOperands,
     Make,
+    MakeAtOnce,
     OperandList,
     Operands,
     Places,
@@ -31,7 +35,9 @@ from emulator.machine.shared.issuing import (
     Watch,
     Words,
 )
+from emulator.machine.shared.issuing import Write as SharedWrite
 from emulator.machine.shared.pending import POISON
+from emulator.machine.shared.phases import PhaseWait
 from emulator.machine.shared.waiting import State
 from emulator.memory.mbarrier import Change
 from emulator.memory.multicast import OfDevices
@@ -129,6 +135,47 @@ class Issuer:
     def change_barriers(self, barriers: Words, by: Change) -> int:
         return change(self.thread, int(barriers), by)
 
+    def barrier_words(self, barriers: Words) -> int:
+        words, place = words_of(self.thread, int(barriers))
+        return int(words[place])
+
+    # --- waiting ---
+
+    def wait_for(self, wait: PhaseWait, over: Words, write: SharedWrite) -> None:
+        writes = self.writes
+        if over:
+            write(self, 1)
+        else:
+            mbarriers.wait(
+                self.thread, wait, lambda thread, done: write(Issuer(thread, [], writes), done)
+            )
+
+    def arrive(
+        self,
+        number: Words,
+        threads: Words,
+        vote: Words | None,
+        finish: Finish | None,
+        *,
+        waits: bool,
+    ) -> None:
+        writes = self.writes
+
+        def goes_on(thread: Thread, votes: Votes) -> None:
+            if finish is not None:
+                finish(Issuer(thread, [], writes), votes.given, votes.true)
+
+        if waits:
+            wait = barriers.Waiting(int(number), goes_on)
+            self.thread.stops(State.BARRIER, self.thread.pc + 1, wait)
+        barriers.arrive(self.thread, int(number), int(threads), None if vote is None else int(vote))
+
+    def arrive_in_cluster(self) -> None:
+        barriers.arrive_in_cluster(self.thread)
+
+    def wait_in_cluster(self) -> None:
+        barriers.wait_in_cluster(self.thread)
+
     def put_barriers(self, barriers: Words, counts: Words) -> None:
         initialise(self.thread, int(barriers), int(counts))
 
@@ -195,6 +242,26 @@ def _by_thread(make: _Make[W], statement: Statement, function: Function) -> Thre
     reads = readers(operands)
     writes = [writer(bound, type_, function) for bound, type_ in operands.results]
     return guarded(statement, lambda thread: run(Issuer(thread, reads, writes)))
+
+
+def _may_wait(make: MakeAtOnce, place: StatementContext) -> Next:
+    """The step of a thread that waits behind a statement, or goes on."""
+    operands = LaneOperands(place.statement, combination)
+    run = make(operands)
+    reads = readers(operands)
+    writes = [writer(bound, type_, place.function) for bound, type_ in operands.results]
+
+    def step(thread: Thread) -> int | None:
+        thread.pc = place.statement.pc
+        run(Issuer(thread, reads, writes))
+        return place.following if thread.state is State.READY else None
+
+    return step
+
+
+def waiting(makes: Mapping[str, MakeAtOnce]) -> dict[str, Callable[[StatementContext], Next]]:
+    """`_may_wait` of a table of statements."""
+    return {name: partial(_may_wait, make) for name, make in makes.items()}
 
 
 def each(makes: Mapping[str, _Make[W]]) -> dict[str, Callable[[Statement, Function], ThreadStep]]:

@@ -13,8 +13,6 @@ from emulator.machine.reference import (
     issuer,
     lanes,
     matrix,
-    mbarriers,
-    synchronisation,
     tcgen05,
     tensors,
     wgmma,
@@ -51,7 +49,7 @@ ORDERS = {
     "sust": access.storing_order_on_surface,
 }
 #: the same of those that say where a thread goes on, and of those that threads execute together
-FLOWS = {**control.FLOWS, **synchronisation.FLOWS, **mbarriers.FLOWS}
+FLOWS = {**control.FLOWS, **issuer.waiting(statements.WAITING)}
 TOGETHER: dict[str, Callable[[Statement, Function], Together]] = {
     **lanes.TOGETHER,
     **issuer.together(statements.BY_WARP),

@@ -21,6 +21,7 @@ from emulator.isa.ordinary.instruction import OrdinaryInstruction
 from emulator.machine.shared.failure import Failure
 from emulator.machine.shared.operands import constant, ordinary, space_of, to_shared
 from emulator.machine.shared.pending import POISON, Pending, Transfer
+from emulator.machine.shared.phases import PhaseWait
 from emulator.machine.shared.tensor_order import Pairs, TensorOperation
 from emulator.memory.arena import Arena
 from emulator.memory.mbarrier import Change
@@ -78,6 +79,12 @@ class TensorCoreWatch(Protocol):
     def given_back(self, memory: TensorMemory, address: int, columns: int, lane: int) -> None: ...
 
 
+class PhaseWatch(Protocol):
+    """Checks of phases: who has seen which end."""
+
+    def waited(self, lanes: Places, places: Places) -> None: ...
+
+
 class Watch(Protocol):
     """Checks of asynchronous statements, where a launch brings some."""
 
@@ -91,6 +98,8 @@ class Watch(Protocol):
     def mbarrier_init(self, lanes: Places, places: Places) -> None: ...
     def mbarrier_inval(self, lanes: Places, places: Places) -> None: ...
     def mbarrier_used(self, lanes: Places, places: Places, *, arrives: bool = True) -> None: ...
+    @property
+    def sync(self) -> PhaseWatch: ...
 
 
 class Issuer(Protocol):
@@ -205,6 +214,30 @@ class Executor(Protocol):
         """Changes the mbarrier of each thread, or a single one, and lets those go on that wait for
         it; the words before that."""
 
+    def barrier_words(self, barriers: Words) -> Words:
+        """The words that mbarriers hold."""
+
+    def wait_for(self, wait: PhaseWait, over: Words, write: Write) -> None:
+        """Waits for phases; `write` gives a thread that goes on whether its phase is over."""
+
+    def arrive(
+        self,
+        number: Words,
+        threads: Words,
+        vote: Words | None,
+        finish: Finish | None,
+        *,
+        waits: bool,
+    ) -> None:
+        """Arrives at a barrier of the block that is for so many threads, 0 for all; waits for it.
+        `finish` is told what the votes of all came to."""
+
+    def arrive_in_cluster(self) -> None:
+        """Arrives at the barrier of the cluster."""
+
+    def wait_in_cluster(self) -> None:
+        """Waits for the phase of that barrier in which the threads have arrived."""
+
     def put_barriers(self, barriers: Words, counts: Words) -> None:
         """Makes mbarriers that expect counts of arrivals."""
 
@@ -238,6 +271,8 @@ Read = Callable[[_Reader[int]], int]
 Run = Callable[[Issuer], None]
 RunAtOnce = Callable[[Executor], None]
 Write = Callable[[Executor, Words], None]
+#: takes the votes at a bar.red: how many threads voted, and how many voted true
+Finish = Callable[[Executor, Words, Words], None]
 #: the words in memory and the given ones -> the new ones in memory
 Combine = Callable[..., Array]
 

@@ -7,6 +7,7 @@ from typing import TypeVar
 
 from emulator.machine.shared import (
     addresses,
+    barriers,
     bulk,
     cancel,
     copies,
@@ -32,6 +33,8 @@ AT_ONCE: dict[str, MakeAtOnce] = {
     **textures.AT_ONCE,
     **surfaces.AT_ONCE,
 }
+#: the same, where they may have to wait behind it
+WAITING: dict[str, MakeAtOnce] = {**barriers.WAITING, **mbarriers.WAITING}
 #: a warp does it, by its first lane
 BY_WARP: dict[str, Make] = tensor_maps.BY_WARP
 

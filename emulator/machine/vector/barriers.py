@@ -9,8 +9,7 @@ have ended are not waited for.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -22,6 +21,7 @@ from emulator.machine.shared.barriers import (
     too_many,
     wrong_barrier,
 )
+from emulator.machine.shared.failure import Failure
 from emulator.machine.shared.waiting import State
 from emulator.machine.vector.strand import WARP, Lanes, Parked, Strand
 
@@ -29,13 +29,15 @@ if TYPE_CHECKING:
     from emulator.machine.vector.wave import Wave
 
 
-@dataclass(eq=False)
-class Waiting:
-    """The condition that a strand waits for at a barrier."""
+#: takes a strand that goes on, and for each lane how many threads have voted, and voted true
+Finish = Callable[[Strand, Array], None]
+
+
+class Waiting(NamedTuple):
+    """The barrier that a strand waits at, and what is told the votes when it goes on."""
 
     barrier: int
-    #: called with the strand, and with what the barrier computed for each lane, when it goes on
-    finish: Callable[[Strand, Array], None] | None
+    finish: Finish | None
 
 
 def check_barrier(numbers: Array, threads: Array) -> None:
@@ -66,18 +68,47 @@ class Barriers:
     def arrive(
         self,
         s: Strand,
+        numbers: Array,
+        threads: Array,
+        pc: int,
+        *,
+        waits: bool,
+        vote: Array | None,
+        finish: Finish | None,
+    ) -> None:
+        """The lanes of a strand arrive, each at a barrier for so many threads; with `waits` they go
+        on at `pc` once they may.
+
+        Raises Parked where some wait.
+        """
+        check_barrier(numbers, threads)
+        keys = numbers + (threads << 8)
+        if (keys == keys[0]).all():
+            self._arrive(s, int(numbers[0]), int(threads[0]), pc, waits, vote, finish)
+            return
+        for key in np.unique(keys).tolist():
+            mask = keys == key
+            part, votes = s.part(mask, pc), None if vote is None else vote[mask]
+            try:
+                self._arrive(part, key & 255, key >> 8, pc, waits, votes, finish)
+            except Parked:
+                continue
+            except Failure as error:
+                raise Failure(error.kind, error.reason, int(np.argmax(mask))) from None
+            s.wave.ready.append(part)
+        raise Parked
+
+    def _arrive(
+        self,
+        s: Strand,
         barrier: int,
         threads: int,
         pc: int,
-        *,
-        waits: bool = True,
-        vote: Array | None = None,
-        finish: Callable[[Strand, Array], None] | None = None,
+        waits: bool,
+        vote: Array | None,
+        finish: Finish | None,
     ) -> None:
-        """All lanes of a strand arrive; with `waits` the strand goes on at `pc` once it may.
-
-        Raises Parked where it waits.
-        """
+        """All lanes of a strand arrive at one barrier."""
         self._check(s, barrier, threads)
         wave = self.wave
         rows = wave.row(s)
@@ -148,8 +179,8 @@ class Barriers:
         self.arrived[done, barrier] = 0
         self.votes[done, barrier] = 0
         for strand in list(self.wave.waiting):
-            if strand.state is State.BARRIER and strand.wait.barrier == barrier:
-                self._release(strand, done, votes)
+            if isinstance(strand.wait, Waiting) and strand.wait.barrier == barrier:
+                self._release(strand, strand.wait, done, votes)
 
     def _all(self, blocks: Lanes) -> Lanes:
         """Threads of the warps that have not ended, 32 for each."""
@@ -157,9 +188,8 @@ class Barriers:
         alive = wave.alive.reshape(len(wave.ctas), wave.warps_per_cta, WARP)[blocks].any(-1)
         return alive.sum(-1) * WARP
 
-    def _release(self, strand: Strand, done: Lanes, votes: Array) -> None:
+    def _release(self, strand: Strand, wait: Waiting, done: Lanes, votes: Array) -> None:
         wave = self.wave
-        wait: Waiting = strand.wait
         going = wave.free(strand, np.isin(wave.row(strand), done))
         if going is None:
             return

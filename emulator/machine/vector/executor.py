@@ -15,12 +15,15 @@ from emulator.arith.scalar.rule import bind_arrays, bind_vector
 from emulator.arith.scalar.types import TYPES
 from emulator.isa.ordinary.instruction import OrdinaryInstruction
 from emulator.machine.shared.failure import Failure
-from emulator.machine.shared.issuing import LaneOperands, MakeAtOnce, Places, Words
+from emulator.machine.shared.issuing import Finish, LaneOperands, MakeAtOnce, Places, Words
+from emulator.machine.shared.issuing import Write as SharedWrite
 from emulator.machine.shared.pending import POISON
+from emulator.machine.shared.phases import PhaseWait
 from emulator.machine.vector import mbarriers, memory
 from emulator.machine.vector.atomics import Update, update
-from emulator.machine.vector.compute import Step, guarded
+from emulator.machine.vector.compute import Masked, Step, guarded
 from emulator.machine.vector.issuer import readers
+from emulator.machine.vector.lanes import whole_or_split
 from emulator.machine.vector.memory import Positions, Who
 from emulator.machine.vector.operands import Write, selected, writer
 from emulator.machine.vector.strand import Strand
@@ -41,8 +44,9 @@ class Executor:
         mask: Array | None,
         words: Sequence[Array],
         writes: Sequence[tuple[Write, np.dtype[Any]]],
+        pc: int,
     ) -> None:
-        self.strand, self.mask, self.wave = strand, mask, strand.wave
+        self.strand, self.mask, self.wave, self.pc = strand, mask, strand.wave, pc
         self.words, self.writes = words, writes
         self.pending, self.watch = self.wave.pending, self.wave.watch
         self.cluster_size = self.wave.cluster_size
@@ -161,6 +165,53 @@ class Executor:
         at = np.array([barriers]) if one else np.broadcast_to(barriers, self.lanes.shape)
         return mbarriers.change(self.wave, at, by)
 
+    def barrier_words(self, barriers: Words) -> Array:
+        words: Array = mbarriers.words_of(self.wave)[barriers]
+        return words
+
+    # --- waiting, of whole strands ---
+
+    def _after(self, strand: Strand) -> Executor:
+        """Lanes of the strand that go on behind the statement."""
+        return Executor(strand, None, (), self.writes, self.pc)
+
+    def wait_for(self, wait: PhaseWait, over: Words, write: SharedWrite) -> None:
+        mbarriers.wait(
+            self.strand,
+            wait,
+            np.asarray(over),
+            self.pc + 1,
+            lambda s, done: write(self._after(s), done),
+        )
+
+    def arrive(
+        self,
+        number: Words,
+        threads: Words,
+        vote: Words | None,
+        finish: Finish | None,
+        *,
+        waits: bool,
+    ) -> None:
+        s, goes_on = self.strand, None
+        if finish is not None:
+            told = finish
+            goes_on = lambda s, votes: told(self._after(s), votes[:, 0], votes[:, 1])  # noqa: E731
+        self.wave.barriers.arrive(
+            s,
+            *np.broadcast_arrays(*np.atleast_1d(number, threads)),
+            self.pc + 1,
+            waits=waits,
+            vote=None if vote is None else s.spread(np.asarray(vote)),
+            finish=goes_on,
+        )
+
+    def arrive_in_cluster(self) -> None:
+        self.wave.clusters.arrive(self.strand)
+
+    def wait_in_cluster(self) -> None:
+        self.wave.clusters.wait(self.strand, self.pc + 1)
+
     def put_barriers(self, barriers: Words, counts: Words) -> None:
         wave = self.wave
         mbarriers.words_of(wave)[barriers] = init_words(np.broadcast_to(counts, np.shape(barriers)))
@@ -187,9 +238,9 @@ def _sources(lanes: Who, at: Array, size: int, sizes: Places) -> tuple[Array, Pl
     return cast(Array, held), places
 
 
-def _at_once(make: MakeAtOnce, statement: Statement, function: Function) -> Step:
-    """The step of all lanes, from a statement that all engines share."""
-    operands = LaneOperands(statement, bind_vector)
+def _masked(make: MakeAtOnce, statement: Statement, function: Function) -> Masked:
+    """A statement that all engines share, for the lanes of a mask."""
+    operands, pc = LaneOperands(statement, bind_vector), statement.pc
     run = make(operands)
     reads = readers(operands, function)
     writes = [
@@ -199,16 +250,30 @@ def _at_once(make: MakeAtOnce, statement: Statement, function: Function) -> Step
     def under(s: Strand, mask: Array | None) -> None:
         words = [selected(read(s, mask), mask) for read in reads]
         try:
-            run(Executor(s, mask, words, writes))
+            run(Executor(s, mask, words, writes, pc))
         except Failure as failure:
             if failure.index is None or mask is None:
                 raise
             index = int(np.flatnonzero(mask)[failure.index])
             raise Failure(failure.kind, failure.reason, index) from None
 
-    return guarded(statement, under)
+    return under
+
+
+def _at_once(make: MakeAtOnce, statement: Statement, function: Function) -> Step:
+    return guarded(statement, _masked(make, statement, function))
+
+
+def _may_wait(make: MakeAtOnce, statement: Statement, function: Function) -> Step:
+    run = _masked(make, statement, function)
+    return whole_or_split(statement, lambda s: run(s, None))
 
 
 def at_once(makes: Mapping[str, MakeAtOnce]) -> dict[str, Callable[[Statement, Function], Step]]:
-    """`_at_once` of a table of statements."""
+    """The steps of all lanes for a table of statements."""
     return {name: partial(_at_once, make) for name, make in makes.items()}
+
+
+def waiting(makes: Mapping[str, MakeAtOnce]) -> dict[str, Callable[[Statement, Function], Step]]:
+    """The same of statements behind which lanes may wait."""
+    return {name: partial(_may_wait, make) for name, make in makes.items()}

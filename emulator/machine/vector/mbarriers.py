@@ -7,21 +7,18 @@ A wait that is not over blocks; whoever changes a barrier looks after those that
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dtypes import Array
 from emulator.machine.shared.failure import Failure
-from emulator.machine.shared.mbarriers import PhaseTest
 from emulator.machine.shared.operands import space_of
+from emulator.machine.shared.phases import PhaseWait
 from emulator.machine.shared.waiting import State
 from emulator.machine.vector import memory
-from emulator.machine.vector.compute import Step
-from emulator.machine.vector.lanes import whole_or_split
-from emulator.machine.vector.operands import Write, addresses, reader, selected, writer
+from emulator.machine.vector.operands import addresses, selected
 from emulator.machine.vector.strand import Parked, Strand
 from emulator.memory import mbarrier
 from emulator.memory.arena import AccessError
@@ -106,80 +103,43 @@ def change(
 # --- waiting --------------------------------------------------------------------------------------
 
 
-@dataclass(eq=False)
-class PhaseWait:
-    """The phases that a strand waits for: at each place the phase of a parity, or of a token."""
+class Waiting(NamedTuple):
+    """The phases that a strand waits for, and what is told when lanes go on: whether they are
+    over."""
 
-    places: Places
-    #: tokens or parities ``(lanes,)``
-    given: Array
-    test: PhaseTest
-    write: Write
+    phases: PhaseWait
+    finish: Callable[[Strand, bool], None]
 
     def over(self, wave: Wave) -> Array:
         """For each lane whether its phase is over."""
-        return np.asarray(self.test.is_over(words_of(wave)[self.places], self.given))
+        return np.asarray(self.phases.is_over(words_of(wave)[self.places]))
 
-    def part(self, mask: Array) -> PhaseWait:
+    @property
+    def places(self) -> Places:
+        return np.atleast_1d(self.phases.barriers)
+
+    def part(self, mask: Array) -> Waiting:
         """The same of the lanes of a mask."""
-
-        def cut(x: Array) -> Array:
-            return x[mask] if len(x) > 1 else x
-
-        return PhaseWait(cut(self.places), cut(self.given), self.test, self.write)
+        return Waiting(self.phases.part(mask), self.finish)
 
 
-def _wait_of(statement: Statement, function: Function) -> Callable[[Strand], PhaseWait]:
-    places, test = find_barriers(statement, function), PhaseTest(statement)
-    given = reader(test.given, test.type, function)
-    write = writer(statement.operands["p"], "pred", function)
-    return lambda s: PhaseWait(places(s, None), given(s).astype(np.uint64), test, write)
-
-
-def test(statement: Statement, function: Function) -> Step:
-    """test_wait: whether the phase is over now."""
-    find = _wait_of(statement, function)
-
-    def step(s: Strand) -> None:
-        wait = find(s)
-        done = wait.over(s.wave)
-        _saw(s, wait, done)
-        wait.write(s, done, None)
-
-    return whole_or_split(statement, step)
-
-
-def try_wait(statement: Statement, function: Function) -> Step:
-    """try_wait: goes on once the phase is over, or when nothing else can happen."""
-    find, pc = _wait_of(statement, function), statement.pc + 1
-
-    def step(s: Strand) -> None:
-        wait, wave = find(s), s.wave
-        wave.pending.before_wait(wait.places)
-        done = wait.over(wave)
-        _saw(s, wait, done)
-        if done.all():
-            wait.write(s, np.ones(1, np.bool_), None)
-            return
-        # Whoever comes too early must not be told from others by the counts.
-        wave.executed += 1
-        wave.grid.count(1, len(s))
-        lacking = s.spread(~done)
-        if going := wave.hold(s, lacking, State.MBARRIER, wait.part(lacking), pc, pc):
-            wait.write(going, np.ones(1, np.bool_), None)
-        raise Parked
-
-    return whole_or_split(statement, step)
-
-
-def _saw(s: Strand, wait: PhaseWait, done: Array) -> None:
-    """Lanes look at mbarriers, and see those whose phase is over."""
-    watch = s.wave.watch
-    if watch is None:
+def wait(
+    s: Strand, phases: PhaseWait, over: Array, pc: int, finish: Callable[[Strand, bool], None]
+) -> None:
+    """The lanes whose phase is over go on, the others wait, to go on at `pc`: then Parked is
+    raised."""
+    if over.all():
+        finish(s, True)
         return
-    watch.mbarrier_used(s.lanes, wait.places, arrives=False)
-    seen = np.broadcast_to(done, (len(s),))
-    watch.sync.waited(s.lanes[seen], np.broadcast_to(wait.places, (len(s),))[seen])
+    # Whoever comes too early must not be told from others by the counts.
+    wave = s.wave
+    wave.executed += 1
+    wave.grid.count(1, len(s))
+    lacking = s.spread(~over)
+    waiting = Waiting(phases.part(lacking), finish)
+    if going := wave.hold(s, lacking, State.MBARRIER, waiting, pc, pc):
+        finish(going, True)
+    raise Parked
 
 
 def wake(wave: Wave) -> None:
@@ -199,13 +159,13 @@ def time_out(wave: Wave) -> bool:
 
 def _release(strand: Strand, free: Array, result: bool) -> None:
     wave, wait = strand.wave, strand.wait
+    assert isinstance(wait, Waiting)
     going = wave.free(strand, free, wait.part)
     if going is None:
         return
     if result and wave.watch is not None:
-        wave.watch.sync.waited(going.lanes, going.wait.places)
-    wait.write(going, np.full(1, result), None)
+        waited = going.wait
+        assert isinstance(waited, Waiting)
+        wave.watch.sync.waited(going.lanes, waited.places)
+    wait.finish(going, result)
     wave.wake(going)
-
-
-STEPS = {"mbarrier.test_wait": test, "mbarrier.try_wait": try_wait}

@@ -9,7 +9,7 @@ import numpy as np
 
 from emulator.machine.shared.barriers import arrival_text
 from emulator.machine.shared.failure import Failure
-from emulator.machine.shared.mbarriers import SIZE
+from emulator.machine.shared.phases import SIZE
 from emulator.machine.shared.place import shown, spans
 from emulator.machine.shared.waiting import (
     BEHIND,
@@ -168,14 +168,16 @@ def _barrier(wave: Wave, strand: Strand, block: int, lanes: Lanes) -> str:
 
 def _mbarrier(wave: Wave, strand: Strand, block: int, lanes: Lanes) -> str:
     wait = strand.wait
+    assert isinstance(wait, mbarriers.Waiting)
+    given = np.atleast_1d(wait.phases.given)
     index = int(np.searchsorted(strand.lanes, lanes[0]))
     place = int(wait.places[index if len(wait.places) > 1 else 0])
-    given = int(wait.given[index if len(wait.given) > 1 else 0])
+    phase = int(given[index if len(given) > 1 else 0])
     row, offset = divmod(SIZE * place, wave.shared_bytes)
     name = wave.grid.launch.shared_name(offset, SIZE)
     where = name if row == block else f"{name} of block {wave.ctas[row]}"
     word, history = int(mbarriers.words_of(wave)[place]), int(wave.ledger[place])
-    text = f"mbarrier {where}, {wait.test.lacking(word, history, given)}"
+    text = f"mbarrier {where}, {wait.phases.test.lacking(word, history, phase)}"
     here = wave.alive[block * wave.lanes_per_cta :][: wave.lanes_per_cta]
     text += ended_text(np.flatnonzero(~here.reshape(-1, WARP).any(-1)).tolist())
     return text + ("" if wave.watch is None else wave.watch.sync.last_arrival(place))

@@ -87,13 +87,13 @@ class BlockBarriers(Protocol):
     def arrive(
         self,
         s: Strand,
-        barrier: int,
-        threads: int,
+        numbers: Array,
+        threads: Array,
         pc: int,
         *,
-        waits: bool = True,
-        vote: Array | None = None,
-        finish: Callable[[Strand, Array], None] | None = None,
+        waits: bool,
+        vote: Array | None,
+        finish: Callable[[Strand, Array], None] | None,
     ) -> None: ...
     def lanes_ended(self, lanes: Lanes) -> None: ...
 

@@ -35,8 +35,8 @@ from emulator.machine.reference.thread import Frame, Thread, Warp
 from emulator.machine.reference.waiting import what_for
 from emulator.machine.shared.failure import Failure
 from emulator.machine.shared.issuing import Operands
-from emulator.machine.shared.mbarriers import SIZE
 from emulator.machine.shared.operands import constant, ordinary, space_of
+from emulator.machine.shared.phases import SIZE
 from emulator.machine.shared.place import shown
 from emulator.machine.shared.tensor_maps import TensorIssue
 from emulator.machine.shared.waiting import State
