@@ -21,8 +21,8 @@ from emulator.machine.reference.operands import Read, Write, addresses, guard_of
 from emulator.machine.reference.schedule import placed
 from emulator.machine.reference.thread import WARP, Thread, Together, Votes
 from emulator.machine.shared.issuing import (
+    Arrival,
     Combine,
-    Finish,
     LaneOperands,
     Make,
     MakeAtOnce,
@@ -150,16 +150,8 @@ class Issuer:
                 self.thread, wait, lambda thread, done: write(Issuer(thread, [], writes), done)
             )
 
-    def arrive(
-        self,
-        number: Words,
-        threads: Words,
-        vote: Words | None,
-        finish: Finish | None,
-        *,
-        waits: bool,
-    ) -> None:
-        writes = self.writes
+    def arrive(self, arrival: Arrival) -> None:
+        writes, (number, threads, waits, vote, finish) = self.writes, arrival
 
         def goes_on(thread: Thread, votes: Votes) -> None:
             if finish is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from emulator.machine.shared.failure import Failure
 from emulator.machine.shared.issuing import (
+    Arrival,
     Executor,
     Finish,
     LaneOperands,
@@ -76,7 +77,7 @@ def barrier(operands: LaneOperands) -> RunAtOnce:
 
     def run(who: Executor) -> None:
         votes = None if vote is None else vote(who)
-        who.arrive(number(who), count(who), votes, finish, waits=waits)
+        who.arrive(Arrival(number(who), count(who), waits, votes, finish))
 
     return run
 

@@ -220,17 +220,8 @@ class Executor(Protocol):
     def wait_for(self, wait: PhaseWait, over: Words, write: Write) -> None:
         """Waits for phases; `write` gives a thread that goes on whether its phase is over."""
 
-    def arrive(
-        self,
-        number: Words,
-        threads: Words,
-        vote: Words | None,
-        finish: Finish | None,
-        *,
-        waits: bool,
-    ) -> None:
-        """Arrives at a barrier of the block that is for so many threads, 0 for all; waits for it.
-        `finish` is told what the votes of all came to."""
+    def arrive(self, arrival: Arrival) -> None:
+        """Arrives at a barrier of the block, and waits for it."""
 
     def arrive_in_cluster(self) -> None:
         """Arrives at the barrier of the cluster."""
@@ -273,6 +264,20 @@ RunAtOnce = Callable[[Executor], None]
 Write = Callable[[Executor, Words], None]
 #: takes the votes at a bar.red: how many threads voted, and how many voted true
 Finish = Callable[[Executor, Words, Words], None]
+
+
+class Arrival(NamedTuple):
+    """An arrival of threads at a barrier of their block."""
+
+    number: Words
+    #: how many it is for; 0: all of the block
+    threads: Words
+    waits: bool
+    #: of bar.red: their votes, and what is told of all votes when they go on
+    vote: Words | None
+    finish: Finish | None
+
+
 #: the words in memory and the given ones -> the new ones in memory
 Combine = Callable[..., Array]
 

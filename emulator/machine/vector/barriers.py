@@ -22,6 +22,7 @@ from emulator.machine.shared.barriers import (
     wrong_barrier,
 )
 from emulator.machine.shared.failure import Failure
+from emulator.machine.shared.issuing import Arrival, Executor, Finish, Words
 from emulator.machine.shared.waiting import State
 from emulator.machine.vector.strand import WARP, Lanes, Parked, Strand
 
@@ -29,8 +30,8 @@ if TYPE_CHECKING:
     from emulator.machine.vector.wave import Wave
 
 
-#: takes a strand that goes on, and for each lane how many threads have voted, and voted true
-Finish = Callable[[Strand, Array], None]
+#: the lanes of a strand that go on behind a statement, as the statement knows them
+After = Callable[[Strand], Executor]
 
 
 class Waiting(NamedTuple):
@@ -38,6 +39,7 @@ class Waiting(NamedTuple):
 
     barrier: int
     finish: Finish | None
+    after: After
 
 
 def check_barrier(numbers: Array, threads: Array) -> None:
@@ -47,6 +49,11 @@ def check_barrier(numbers: Array, threads: Array) -> None:
         first = int(np.argmax(wrong))
         number, count = (int(x[min(first, len(x) - 1)]) for x in (numbers, threads))
         raise wrong_barrier(number, count, first)
+
+
+def _of_all(s: Strand, words: Words) -> Array:
+    """Words of all lanes of a strand."""
+    return s.spread(np.atleast_1d(words))
 
 
 class Barriers:
@@ -65,32 +72,21 @@ class Barriers:
 
     # --- arriving ---
 
-    def arrive(
-        self,
-        s: Strand,
-        numbers: Array,
-        threads: Array,
-        pc: int,
-        *,
-        waits: bool,
-        vote: Array | None,
-        finish: Finish | None,
-    ) -> None:
-        """The lanes of a strand arrive, each at a barrier for so many threads; with `waits` they go
-        on at `pc` once they may.
-
-        Raises Parked where some wait.
-        """
+    def arrive(self, s: Strand, arrival: Arrival, pc: int, after: After) -> None:
+        """The lanes of a strand arrive, each at a barrier of its own; those that wait go on at
+        `pc`. Raises Parked where some wait."""
+        numbers, threads = np.atleast_1d(arrival.number), np.atleast_1d(arrival.threads)
         check_barrier(numbers, threads)
         keys = numbers + (threads << 8)
-        if (keys == keys[0]).all():
-            self._arrive(s, int(numbers[0]), int(threads[0]), pc, waits, vote, finish)
+        if len(keys) == 1 or (keys == keys[0]).all():
+            self._arrive(s, int(numbers[0]), int(threads[0]), arrival, pc, after)
             return
         for key in np.unique(keys).tolist():
             mask = keys == key
-            part, votes = s.part(mask, pc), None if vote is None else vote[mask]
+            part, vote = s.part(mask, pc), arrival.vote
+            mine = arrival if vote is None else arrival._replace(vote=_of_all(s, vote)[mask])
             try:
-                self._arrive(part, key & 255, key >> 8, pc, waits, votes, finish)
+                self._arrive(part, key & 255, key >> 8, mine, pc, after)
             except Parked:
                 continue
             except Failure as error:
@@ -99,30 +95,24 @@ class Barriers:
         raise Parked
 
     def _arrive(
-        self,
-        s: Strand,
-        barrier: int,
-        threads: int,
-        pc: int,
-        waits: bool,
-        vote: Array | None,
-        finish: Finish | None,
+        self, s: Strand, barrier: int, threads: int, arrival: Arrival, pc: int, after: After
     ) -> None:
         """All lanes of a strand arrive at one barrier."""
         self._check(s, barrier, threads)
         wave = self.wave
         rows = wave.row(s)
-        if vote is not None:
+        if arrival.vote is not None:
+            vote = _of_all(s, arrival.vote).astype(np.int64)
             np.add.at(self.votes[:, barrier, 0], rows, 1)
-            np.add.at(self.votes[:, barrier, 1], rows, vote.astype(np.int64))
+            np.add.at(self.votes[:, barrier, 1], rows, vote)
         if wave.watch is not None:
-            wave.watch.sync.arrive(s, barrier, waits=waits, pc=pc - 1)
+            wave.watch.sync.arrive(s, barrier, waits=arrival.waits, pc=pc - 1)
         blocks = self._count(s, barrier)
         self.expected[blocks, barrier] = threads
-        if waits:
-            wave.park(s, State.BARRIER, Waiting(barrier, finish), pc)
+        if arrival.waits:
+            wave.park(s, State.BARRIER, Waiting(barrier, arrival.finish, after), pc)
         self._complete(blocks, barrier)
-        if waits:
+        if arrival.waits:
             # Where the barrier is complete already, the strand has been woken.
             raise Parked
 
@@ -194,5 +184,6 @@ class Barriers:
         if going is None:
             return
         if wait.finish is not None:
-            wait.finish(going, votes[wave.row(going)])
+            voted, true = votes[wave.row(going)].T
+            wait.finish(wait.after(going), voted, true)
         wave.wake(going)

@@ -15,7 +15,7 @@ from emulator.arith.scalar.rule import bind_arrays, bind_vector
 from emulator.arith.scalar.types import TYPES
 from emulator.isa.ordinary.instruction import OrdinaryInstruction
 from emulator.machine.shared.failure import Failure
-from emulator.machine.shared.issuing import Finish, LaneOperands, MakeAtOnce, Places, Words
+from emulator.machine.shared.issuing import Arrival, LaneOperands, MakeAtOnce, Places, Words
 from emulator.machine.shared.issuing import Write as SharedWrite
 from emulator.machine.shared.pending import POISON
 from emulator.machine.shared.phases import PhaseWait
@@ -176,35 +176,11 @@ class Executor:
         return Executor(strand, None, (), self.writes, self.pc)
 
     def wait_for(self, wait: PhaseWait, over: Words, write: SharedWrite) -> None:
-        mbarriers.wait(
-            self.strand,
-            wait,
-            np.asarray(over),
-            self.pc + 1,
-            lambda s, done: write(self._after(s), done),
-        )
+        finish = lambda s, done: write(self._after(s), done)  # noqa: E731
+        mbarriers.wait(self.strand, wait, np.asarray(over), self.pc + 1, finish)
 
-    def arrive(
-        self,
-        number: Words,
-        threads: Words,
-        vote: Words | None,
-        finish: Finish | None,
-        *,
-        waits: bool,
-    ) -> None:
-        s, goes_on = self.strand, None
-        if finish is not None:
-            told = finish
-            goes_on = lambda s, votes: told(self._after(s), votes[:, 0], votes[:, 1])  # noqa: E731
-        self.wave.barriers.arrive(
-            s,
-            *np.broadcast_arrays(*np.atleast_1d(number, threads)),
-            self.pc + 1,
-            waits=waits,
-            vote=None if vote is None else s.spread(np.asarray(vote)),
-            finish=goes_on,
-        )
+    def arrive(self, arrival: Arrival) -> None:
+        self.wave.barriers.arrive(self.strand, arrival, self.pc + 1, self._after)
 
     def arrive_in_cluster(self) -> None:
         self.wave.clusters.arrive(self.strand)

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from dtypes import Array
 from emulator.arith import Engine
 from emulator.machine.options import Order
+from emulator.machine.shared.issuing import Arrival, Executor
 from emulator.machine.shared.launching import RunningLaunch
 from emulator.machine.shared.pending import Pending
 from emulator.machine.shared.place import Index
@@ -85,15 +86,7 @@ class BlockBarriers(Protocol):
     partly: Bits
 
     def arrive(
-        self,
-        s: Strand,
-        numbers: Array,
-        threads: Array,
-        pc: int,
-        *,
-        waits: bool,
-        vote: Array | None,
-        finish: Callable[[Strand, Array], None] | None,
+        self, s: Strand, arrival: Arrival, pc: int, after: Callable[[Strand], Executor]
     ) -> None: ...
     def lanes_ended(self, lanes: Lanes) -> None: ...
 
