@@ -5,11 +5,15 @@ from __future__ import annotations
 from functools import lru_cache
 from importlib import import_module
 from importlib.util import find_spec
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from emulator.arith.engines import say_slow
 from emulator.errors import UnsupportedError
 from emulator.machine.options import EngineName
+from emulator.machine.shared.launching import RunningLaunch
+
+if TYPE_CHECKING:
+    from emulator.machine.vector.watching import Watcher
 
 #: engine -> the module and the name of its ``Grid``. They build on `launch`, which calls this
 #: module. "auto" compiles what has run long enough for that to pay, "compiled" all at once.
@@ -34,6 +38,16 @@ def problem(instruction: object) -> str:
     return statements.problem(instruction)
 
 
+class GridLaunch(RunningLaunch, Protocol):
+    """A `Launch`, as far as the choice of an engine goes; `Launch` builds on this file."""
+
+    #: looks for mistakes; what is put around the steps of the vector engine
+    check: bool
+    watchers: tuple[Watcher, ...]
+    #: of Dask, whose workers run the blocks
+    client: Any
+
+
 class _Grid(Protocol):
     """A launch under way, as both engines have it."""
 
@@ -51,7 +65,7 @@ class _Grid(Protocol):
     def run(self) -> None: ...
 
 
-def run_grid(launch: Any, engine: EngineName) -> dict[str, int]:
+def run_grid(launch: GridLaunch, engine: EngineName) -> dict[str, int]:
     """Runs all blocks of a `Launch`, here or on the workers of its client; what was counted."""
     if launch.client is not None:
         counters: dict[str, int] = import_module(_WORKERS).run_on(launch, engine)
@@ -69,7 +83,7 @@ def run_grid(launch: Any, engine: EngineName) -> dict[str, int]:
     }
 
 
-def _chosen(launch: Any, engine: EngineName) -> EngineName:
+def _chosen(launch: GridLaunch, engine: EngineName) -> EngineName:
     """The engine that runs a launch. Raises UnsupportedError for the compiled one where it cannot:
     whoever looks at every statement needs steps of the vector engine."""
     reason = ""

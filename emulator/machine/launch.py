@@ -48,6 +48,7 @@ from emulator.targets import Target
 
 if TYPE_CHECKING:
     from emulator.machine.vector.checking import Checks
+    from emulator.machine.vector.watching import Watcher
     from emulator.ptx.regions import Regions
 
 #: bytes of the memory through which a cooperative grid synchronises
@@ -120,7 +121,7 @@ class Launch:
     arithmetic: Engine = "auto"
     #: each is called with a step, its statement and its function when the vector engine makes the
     #: step, and returns what runs in its place
-    watchers: tuple[Callable[..., Any], ...] = ()
+    watchers: tuple[Watcher, ...] = ()
     #: called by the reference engine with the threads that go next, and their pc, before each
     #: statement
     observe: Callable[..., None] | None = None

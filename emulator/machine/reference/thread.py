@@ -75,12 +75,12 @@ class Thread:
         self.local = bytearray(function.local_bytes)
         self.state = State.READY
         #: the condition that it waits for
-        self.wait: Any = None
+        self.wait: object = None
         #: threads of an earlier epoch go first
         self.epoch = 0
         #: backward branches since it last gave way to others, and what it held at the last look
         self.loops = 0
-        self.polled: Any = None
+        self.polled: object = None
 
     @property
     def block(self) -> Block:
@@ -122,7 +122,7 @@ class Thread:
         self.calls = self.calls[:-1]
         return left
 
-    def stops(self, state: State, pc: int, wait: Any = None) -> None:
+    def stops(self, state: State, pc: int, wait: object = None) -> None:
         """The thread waits; `pc` is where it goes on."""
         self.state, self.pc, self.wait = state, pc, wait
 

@@ -42,6 +42,11 @@ class Waiting(NamedTuple):
     after: After
 
 
+def waits_at(strand: Strand) -> int | None:
+    """The barrier that a strand waits at; None: at none."""
+    return strand.wait.barrier if isinstance(strand.wait, Waiting) else None
+
+
 def check_barrier(numbers: Array, threads: Array) -> None:
     """Raises Failure for a barrier that lanes name which is none, or counts no whole warps."""
     wrong = np.atleast_1d(is_wrong(numbers, threads))

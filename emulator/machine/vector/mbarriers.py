@@ -92,7 +92,7 @@ def change(
         text = mbarrier.undefined_text(int(flags[index]), int(tokens[index]))
         raise Failure("mbarrier", text, index if positions is None else int(positions[index]))
     if wave.watch is not None:
-        even = [mbarrier.parity_over(x, np.uint64(0)) for x in (words[unique], after)]
+        even = [mbarrier.parity_over(x, 0) for x in (words[unique], after)]
         wave.watch.sync.phases_over(unique[even[0] != even[1]])
     words[unique], wave.ledger[unique] = after, ledger
     wave.grid.progress += 1
@@ -142,11 +142,17 @@ def wait(
     raise Parked
 
 
+def waiting_of(strand: Strand) -> Waiting:
+    """The wait of a strand that waits for phases."""
+    assert isinstance(strand.wait, Waiting)
+    return strand.wait
+
+
 def wake(wave: Wave) -> None:
     """Lets strands go on whose phase is over."""
     for strand in list(wave.waiting):
         if strand.state is State.MBARRIER:
-            _release(strand, strand.wait.over(wave), True)
+            _release(strand, waiting_of(strand).over(wave), True)
 
 
 def time_out(wave: Wave) -> bool:
@@ -158,14 +164,11 @@ def time_out(wave: Wave) -> bool:
 
 
 def _release(strand: Strand, free: Array, result: bool) -> None:
-    wave, wait = strand.wave, strand.wait
-    assert isinstance(wait, Waiting)
+    wave, wait = strand.wave, waiting_of(strand)
     going = wave.free(strand, free, wait.part)
     if going is None:
         return
     if result and wave.watch is not None:
-        waited = going.wait
-        assert isinstance(waited, Waiting)
-        wave.watch.sync.waited(going.lanes, waited.places)
+        wave.watch.sync.waited(going.lanes, waiting_of(going).places)
     wait.finish(going, result)
     wave.wake(going)

@@ -180,7 +180,7 @@ class Strand:
         #: lanes that others have sent after it, by their places in the parent; None: it has run
         self.arrivals: list[Lanes] | None = None
         #: the condition that it waits for, for the engine and for messages
-        self.wait: Any = None
+        self.wait: object = None
         #: facts about its lanes, by name: rows of shared memory, masks of warps, …
         self.marks: dict[str, Any] = {}
         self.read = frames[-1].read

@@ -21,6 +21,7 @@ from emulator.machine.shared.waiting import (
     threads_text,
 )
 from emulator.machine.vector import mbarriers
+from emulator.machine.vector.barriers import waits_at
 from emulator.machine.vector.strand import WARP, Lanes, Strand
 
 if TYPE_CHECKING:
@@ -122,11 +123,7 @@ def _needed(row: _Row) -> Lanes:
     if strand.state is State.BARRIER:
         first = block * wave.lanes_per_cta
         every = np.arange(first, first + wave.lanes_per_cta)
-        at = [
-            other.lanes
-            for other in wave.waiting
-            if other.state is State.BARRIER and other.wait.barrier == strand.wait.barrier
-        ]
+        at = [other.lanes for other in wave.waiting if waits_at(other) == waits_at(strand)]
         return every[wave.alive[every] & ~np.isin(every, np.concatenate(at))]
     if strand.state in FOR_OTHERS:
         size = WARP if strand.state is State.WARP else 4 * WARP
@@ -136,23 +133,23 @@ def _needed(row: _Row) -> Lanes:
         every = (block ^ 1) * wave.lanes_per_cta + np.arange(wave.lanes_per_cta)
         return every[wave.alive[every]]
     if strand.state is State.MBARRIER and wave.watch is not None:
-        places = np.broadcast_to(strand.wait.places, (len(strand),))
+        places = np.broadcast_to(mbarriers.waiting_of(strand).places, (len(strand),))
         arrived = [wave.watch.sync.arrived.get(int(place)) for place in np.unique(places)]
         return np.array(sorted(set().union(*(x for x in arrived if x))), np.int64)
     return np.zeros(0, np.int64)
 
 
 def _barrier(wave: Wave, strand: Strand, block: int, lanes: Lanes) -> str:
-    number, barriers = strand.wait.barrier, wave.barriers
+    number, barriers = waits_at(strand), wave.barriers
+    assert number is not None
     arrived, wanted = barriers.arrived[block, number], barriers.expected[block, number]
-    here = strand.wait.barrier
     warps = np.arange(block * wave.warps_per_cta, (block + 1) * wave.warps_per_cta)
     alive = wave.alive_bits(warps) != 0
     whole = int(wanted) or int(alive.sum()) * WARP
     at = {
         int(warp)
         for other in wave.waiting
-        if other.state is State.BARRIER and other.wait.barrier == here
+        if waits_at(other) == number
         for warp in np.unique(other.lanes // WARP)
     }
     missing = [i for i, warp in enumerate(warps.tolist()) if alive[i] and warp not in at]
@@ -167,8 +164,7 @@ def _barrier(wave: Wave, strand: Strand, block: int, lanes: Lanes) -> str:
 
 
 def _mbarrier(wave: Wave, strand: Strand, block: int, lanes: Lanes) -> str:
-    wait = strand.wait
-    assert isinstance(wait, mbarriers.Waiting)
+    wait = mbarriers.waiting_of(strand)
     given = np.atleast_1d(wait.phases.given)
     index = int(np.searchsorted(strand.lanes, lanes[0]))
     place = int(wait.places[index if len(wait.places) > 1 else 0])

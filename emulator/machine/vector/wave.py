@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import InitVar, dataclass, field
 from functools import cached_property, lru_cache, reduce
 from operator import or_
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
+from typing import TYPE_CHECKING, NamedTuple, Protocol, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -188,7 +188,7 @@ class Wave:
         self.lanes_per_cta: int = self.warps_per_cta * WARP
         #: for each lane the number of its thread in the block
         self.thread, self._started = _numbered(self.lanes_per_cta, grid.threads, len(self.ctas))
-        self.alive: Any = self.thread < grid.threads
+        self.alive: NDArray[np.bool_] = self.thread < grid.threads
         #: changes whenever lanes end
         self.version = 0
         #: bytes of a row of shared memory, and those that may be accessed
@@ -303,13 +303,13 @@ class Wave:
         """Two strands at one place: the lanes of a mask, and the others. Neither is ready."""
         return strand.part(part, pc), strand.part(~part, pc)
 
-    def park(self, strand: Strand, state: State, wait: Any, pc: int) -> None:
+    def park(self, strand: Strand, state: State, wait: object, pc: int) -> None:
         """A strand waits; `pc` is where it goes on."""
         strand.state, strand.wait, strand.pc = state, wait, pc
         self.waiting.append(strand)
 
     def hold(
-        self, strand: Strand, lacking: Array, state: State, wait: Any, pc: int, following: int
+        self, strand: Strand, lacking: Array, state: State, wait: object, pc: int, following: int
     ) -> Strand | None:
         """The lanes of a mask wait, to go on at `pc`; the others, if any, are ready at
         `following`, as the strand that is returned."""
@@ -322,7 +322,7 @@ class Wave:
         return going
 
     def free(
-        self, strand: Strand, mask: Array, part: Callable[[Array], Any] | None = None
+        self, strand: Strand, mask: Array, part: Callable[[Array], object] | None = None
     ) -> Strand | None:
         """Of a strand that waits the lanes of a mask, as one that waits by itself; None: there are
         no such lanes. `part` gives what the lanes of a mask wait for, where that differs."""
