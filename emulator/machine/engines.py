@@ -65,13 +65,15 @@ class _Grid(Protocol):
     def run(self) -> None: ...
 
 
-def run_grid(launch: GridLaunch, engine: EngineName) -> dict[str, int]:
-    """Runs all blocks of a `Launch`, here or on the workers of its client; what was counted."""
+def run_grid(launch: GridLaunch, engine: EngineName, under_way: object = None) -> dict[str, int]:
+    """Runs all blocks of a `Launch`, here or on the workers of its client, or goes on with a run of
+    the reference engine; what was counted."""
     if launch.client is not None:
         counters: dict[str, int] = import_module(_WORKERS).run_on(launch, engine)
         return counters
     module, name = _GRIDS[_chosen(launch, engine)]
-    grid: _Grid = getattr(import_module(module), name)(launch)
+    made = getattr(import_module(module), name)
+    grid: _Grid = made(launch) if under_way is None else made(launch, under_way)
     grid.run()
     if engine == "auto" and grid.thread_statements >= _HEAVY and not _has_llvm():
         say_slow()

@@ -149,7 +149,6 @@ class _Play:
         self.number, snapshot, found = self._snapshots[at]
         snapshot.restore()
         self.mbarriers.found = dict.fromkeys(found)
-        self.launch.under_way = self._run_of_grid
         self.outcome, self._closing, self._worker = None, False, None
 
     # --- the launch's side ---
@@ -172,7 +171,8 @@ class _Play:
         placed, turns, memory = self._placed
         launch = self.launch
         try:
-            counters = launch._run_grids("reference")
+            # After `go_back` the grid is under way already.
+            counters = launch._run_grids("reference", self._run_of_grid)
         except Failure as failure:
             raise KernelError(failure.kind, failure.reason) from None
         with taken(turns):
@@ -221,7 +221,7 @@ class _Play:
         self.number += 1
         self.threads, self.pc = threads, pc
         run = threads[0].run
-        if run.between is None and run.launch is self.launch and hasattr(self.launch, "under_way"):
+        if run.between is None and self.launch.goes_on and run.launch is self.launch:
             self._run_of_grid, run.between = run, partial(self._between, run)
             self._earliest = perf_counter() + self._pause
         if "mbarrier" in run.program.statements[pc].effects:
