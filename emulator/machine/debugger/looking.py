@@ -19,7 +19,7 @@ from emulator.machine.debugger.player import Player
 from emulator.machine.debugger.shown import LARGE, Shown, number_text, spans_of, text_of, value_of
 from emulator.machine.reference.fragments import Registers
 from emulator.machine.reference.mbarriers import waiting_of
-from emulator.machine.reference.special import special
+from emulator.machine.reference.operands import special
 from emulator.machine.reference.thread import Block, Cluster, Thread, Warp
 from emulator.machine.reference.waiting import pc_of, what_for
 from emulator.machine.shared.phases import SIZE, missing

@@ -14,16 +14,14 @@ from numpy.typing import NDArray
 
 from dtypes import Array
 from emulator.machine.shared.failure import Failure
-from emulator.machine.shared.operands import space_of
 from emulator.machine.shared.phases import PhaseWait
 from emulator.machine.shared.waiting import State
 from emulator.machine.vector import memory
-from emulator.machine.vector.operands import addresses, selected
+from emulator.machine.vector.operands import selected
 from emulator.machine.vector.strand import Parked, Strand
 from emulator.memory import mbarrier
 from emulator.memory.arena import AccessError
 from emulator.memory.mbarrier import Change
-from emulator.ptx.program import Function, Statement
 
 if TYPE_CHECKING:
     from emulator.machine.vector.wave import Wave
@@ -31,12 +29,6 @@ if TYPE_CHECKING:
 Places = NDArray[np.int64]
 #: places of barriers, for the lanes of a mask
 Find = Callable[[Strand, Array | None], Places]
-
-
-def find_barriers(statement: Statement, function: Function) -> Find:
-    """The barriers that a statement names; see `barriers_at`."""
-    bound = statement.operands["mbarrier"]
-    return barriers_at(addresses(bound, function), space_of(statement, bound))
 
 
 def barriers_at(find: Callable[[Strand], Array], space: str) -> Find:
