@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
 
 import numpy as np
 
@@ -51,6 +51,8 @@ if TYPE_CHECKING:
     from emulator.machine.vector.watching import Watcher
     from emulator.ptx.regions import Regions
 
+#: blocks of statements, as an engine has them
+B = TypeVar("B")
 #: bytes of the memory through which a cooperative grid synchronises
 _WORKSPACE = 256
 
@@ -77,7 +79,7 @@ class LaunchedKernel(Protocol):
 
     bound: BoundKernel
     contract: Contract
-    _blocks: dict[Any, Any]
+    _blocks: dict[tuple[type, bool], Any]
 
     @property
     def module(self) -> LaunchedModule: ...
@@ -354,15 +356,16 @@ class Launch:
         if self.progress is not None:
             self.progress(self.done_blocks, self.total_blocks)
 
-    def blocks(self, kind: Any, make: Callable[..., Any]) -> Any:
+    def blocks(self, kind: type[B], make: Callable[..., B]) -> B:
         """The kernel's blocks of statements of a kind, which launches share unless someone
         watches."""
         kernel = self.kernel
         if self.watchers:
             return make(self.program, watchers=self.watchers)
-        if (kind, self.check) not in kernel._blocks:
-            kernel._blocks[kind, self.check] = make(self.program)
-        return kernel._blocks[kind, self.check]
+        held: B | None = kernel._blocks.get((kind, self.check))
+        if held is None:
+            held = kernel._blocks[kind, self.check] = make(self.program)
+        return held
 
     # --- errors ---
 
