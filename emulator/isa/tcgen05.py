@@ -210,7 +210,7 @@ _ORDER = (
         scope="warp"),
     *(Row(f"tcgen05.wait::{x}.sync.aligned", "", "", _ALL, "8.6", scope="warp", effects=effects)
       for x, effects in (("ld", "waits arrives"), ("st", "waits"))),
-    *(Row(f"tcgen05.fence::{x}_thread_sync", "", "", _ALL, "8.6", effects=f"orders {x}")
+    *(Row(f"tcgen05.fence::{x}_thread_sync", "", "", _ALL, "8.6", effects=f"hint orders {x}")
       for x in ("before", "after")),
     Row(f"tcgen05.shift.{_GROUP}.down", "[taddr:tensor+]", "", _EXACT, "8.6"),
 )  # fmt: skip

@@ -5,11 +5,15 @@ from __future__ import annotations
 from functools import lru_cache
 from importlib import import_module
 from importlib.util import find_spec
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from emulator.arith.engines import say_slow
 from emulator.errors import UnsupportedError
 from emulator.machine.options import EngineName
+from emulator.machine.shared.launching import RunningLaunch
+
+if TYPE_CHECKING:
+    from emulator.machine.vector.watching import Watcher
 
 #: engine -> the module and the name of its ``Grid``. They build on `launch`, which calls this
 #: module. "auto" compiles what has run long enough for that to pay, "compiled" all at once.
@@ -34,6 +38,16 @@ def problem(instruction: object) -> str:
     return statements.problem(instruction)
 
 
+class GridLaunch(RunningLaunch, Protocol):
+    """A `Launch`, as far as the choice of an engine goes; `Launch` builds on this file."""
+
+    #: looks for mistakes; what is put around the steps of the vector engine
+    check: bool
+    watchers: tuple[Watcher, ...]
+    #: of Dask, whose workers run the blocks
+    client: Any
+
+
 class _Grid(Protocol):
     """A launch under way, as both engines have it."""
 
@@ -51,13 +65,15 @@ class _Grid(Protocol):
     def run(self) -> None: ...
 
 
-def run_grid(launch: Any, engine: EngineName) -> dict[str, int]:
-    """Runs all blocks of a `Launch`, here or on the workers of its client; what was counted."""
+def run_grid(launch: GridLaunch, engine: EngineName, under_way: object = None) -> dict[str, int]:
+    """Runs all blocks of a `Launch`, here or on the workers of its client, or goes on with a run of
+    the reference engine; what was counted."""
     if launch.client is not None:
         counters: dict[str, int] = import_module(_WORKERS).run_on(launch, engine)
         return counters
     module, name = _GRIDS[_chosen(launch, engine)]
-    grid: _Grid = getattr(import_module(module), name)(launch)
+    made = getattr(import_module(module), name)
+    grid: _Grid = made(launch) if under_way is None else made(launch, under_way)
     grid.run()
     if engine == "auto" and grid.thread_statements >= _HEAVY and not _has_llvm():
         say_slow()
@@ -69,7 +85,7 @@ def run_grid(launch: Any, engine: EngineName) -> dict[str, int]:
     }
 
 
-def _chosen(launch: Any, engine: EngineName) -> EngineName:
+def _chosen(launch: GridLaunch, engine: EngineName) -> EngineName:
     """The engine that runs a launch. Raises UnsupportedError for the compiled one where it cannot:
     whoever looks at every statement needs steps of the vector engine."""
     reason = ""

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
 
 import numpy as np
 
@@ -48,8 +48,11 @@ from emulator.targets import Target
 
 if TYPE_CHECKING:
     from emulator.machine.vector.checking import Checks
+    from emulator.machine.vector.watching import Watcher
     from emulator.ptx.regions import Regions
 
+#: blocks of statements, as an engine has them
+B = TypeVar("B")
 #: bytes of the memory through which a cooperative grid synchronises
 _WORKSPACE = 256
 
@@ -76,7 +79,7 @@ class LaunchedKernel(Protocol):
 
     bound: BoundKernel
     contract: Contract
-    _blocks: dict[Any, Any]
+    _blocks: dict[tuple[type, bool], Any]
 
     @property
     def module(self) -> LaunchedModule: ...
@@ -120,11 +123,12 @@ class Launch:
     arithmetic: Engine = "auto"
     #: each is called with a step, its statement and its function when the vector engine makes the
     #: step, and returns what runs in its place
-    watchers: tuple[Callable[..., Any], ...] = ()
+    watchers: tuple[Watcher, ...] = ()
     #: called by the reference engine with the threads that go next, and their pc, before each
     #: statement
     observe: Callable[..., None] | None = None
-    #: what a thread has asked for, if the launch is a thread's
+    #: if the launch is a thread's: the launch that this belongs to, and what it has asked for
+    parent: Launch | None = None
     request: GridRequest | None = None
     #: statements that other grids of the launch have executed before
     earlier: int = 0
@@ -133,17 +137,19 @@ class Launch:
     #: of Dask, whose workers run them
     client: Any = None
 
+    #: a run of it may go on from a snapshot
+    goes_on: ClassVar[bool] = True
+
     def __post_init__(self) -> None:
         self.done_blocks = 0
-        #: a run of the reference engine that goes on, from what the debugger has put back
-        self.under_way: Any = None
         #: findings of the checks so far
         self.found: Iterable[Finding] = ()
         #: where they know that ptxas compiles a statement wrongly
         self.warned: Iterable[Finding] = ()
-        self.heap = Heap(self.arena, {})
+        self.heap: Heap = Heap(self.arena, {}) if self.parent is None else self.parent.heap
         #: launches by its own threads
-        self.launches = DeviceLaunches(self)
+        depth = 1 if self.parent is None else self.parent.launches.depth + 1
+        self.launches: DeviceLaunches = DeviceLaunches(self, depth)
         self.module = self.kernel.module
         self.program = self.kernel.checked if self.check else self.kernel.rewritten[0]
         self.function = self.program.functions[self.kernel.name]
@@ -229,11 +235,14 @@ class Launch:
             text_of_module=self.module.text,
         )
 
-    def _run_grids(self, engine: EngineName) -> dict[str, int]:
-        """Runs the grid, and then what its threads have launched; what was counted in all."""
+    def _run_grids(self, engine: EngineName, under_way: object = None) -> dict[str, int]:
+        """Runs the grid, and then what its threads have launched; what was counted in all.
+
+        `under_way`: goes on with this run of the reference engine.
+        """
         from emulator.machine.engines import run_grid
 
-        counters = run_grid(self, engine)
+        counters = run_grid(self, engine, under_way)
         # Launches within launches: what a grid asked for comes before what follows it.
         asked, ran = [self.launches.take()], 0
         while asked:
@@ -296,12 +305,11 @@ class Launch:
             arithmetic=self.arithmetic,
             watchers=self.watchers,
             observe=self.observe,
+            parent=self,
             request=request,
         )
         if launch.shared_bytes - launch.reserved_shared > MOST_SHARED:
             raise OperandError(f"a kernel launches grids with {MOST_SHARED} bytes of shared memory")
-        launch.heap = self.heap
-        launch.launches = DeviceLaunches(launch, self.launches.depth + 1)
         return launch
 
     def kernel_at(self, address: int) -> tuple[str, int] | None:
@@ -348,15 +356,16 @@ class Launch:
         if self.progress is not None:
             self.progress(self.done_blocks, self.total_blocks)
 
-    def blocks(self, kind: Any, make: Callable[..., Any]) -> Any:
+    def blocks(self, kind: type[B], make: Callable[..., B]) -> B:
         """The kernel's blocks of statements of a kind, which launches share unless someone
         watches."""
         kernel = self.kernel
         if self.watchers:
             return make(self.program, watchers=self.watchers)
-        if (kind, self.check) not in kernel._blocks:
-            kernel._blocks[kind, self.check] = make(self.program)
-        return kernel._blocks[kind, self.check]
+        held: B | None = kernel._blocks.get((kind, self.check))
+        if held is None:
+            held = kernel._blocks[kind, self.check] = make(self.program)
+        return held
 
     # --- errors ---
 

@@ -334,7 +334,7 @@ class Kernel:
         self.bound = bound
         self.contract = contract
         #: steps of the blocks of statements, by whether they are checked
-        self._blocks: dict[Any, Any] = {}
+        self._blocks: dict[tuple[type, bool], Any] = {}
         self._problems: list[Problem] | None = None
 
     def __getstate__(self) -> dict[str, Any]:
@@ -498,7 +498,7 @@ class Kernel:
 
             debug = partial(self.debug, *size, **options)
             arrays = dict(arrays_of(self.bound.function, args, memory))
-            error.failed = Failed(error, debug, arrays | self.module.variables())
+            error.failed = Failed(error, debug, arrays | self.module.variables()).state
             raise
 
     def prepare(

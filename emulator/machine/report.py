@@ -4,7 +4,7 @@ the kernel printed; as text, as data, and as a page with the source beside it.""
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
 from itertools import islice
@@ -128,8 +128,8 @@ class KernelError(EmulatorError, RuntimeError):
         #: findings of the checks up to the error
         self.findings: list[Finding] = []
         #: makes `state`; None for a launch that cannot be run again
-        self.failed: Any = None
-        self._state: Any = None
+        self.failed: Callable[[], object] | None = None
+        self._state: object = None
         super().__init__(self._text())
 
     @classmethod
@@ -166,7 +166,7 @@ class KernelError(EmulatorError, RuntimeError):
         if self._state is None:
             if self.failed is None:
                 raise OperandError("this error keeps no launch: launch with kernel.debug(...)")
-            self._state = self.failed.state()
+            self._state = self.failed()
         return self._state
 
     @property

@@ -148,7 +148,7 @@ def undefined_text(flags: int, word: int) -> str:
 # --- tokens and waits: of an integer or an array of words ---
 
 
-def phase_over(word: Any, token: Any) -> Any:
+def phase_over(word: int | Array, token: int | Array) -> int | Array:
     """``test_wait``: the phase in which the token was given is over.
 
     The token of an arrival is the barrier's word before it; hardware gives the lower half of it
@@ -157,7 +157,7 @@ def phase_over(word: Any, token: Any) -> Any:
     return (word ^ token) >> PARITY != 0
 
 
-def parity_over(word: Any, parity: Any) -> Any:
+def parity_over(word: int | Array, parity: int | Array) -> int | Array:
     """``test_wait.parity``: the phase of that parity is over; on a fresh barrier that of 1 is."""
     return word >> PARITY != (parity & 1)
 

@@ -39,21 +39,16 @@ _DIRECTIVES = (
 )  # fmt: skip
 
 
-def parse_module(text: str) -> Module:
-    """The syntax tree of a PTX file.
+def parse_texts(text: str) -> tuple[Module, ...]:
+    """The syntax trees of the texts that `joined` made one of; of any other PTX file the only one.
 
     Raises ParseError with line, column and source line for a text that is not PTX: PTX ISA,
     chapters 4 to 7 and 11. Opcodes, types and names are not judged.
 
-    >>> module = parse_module(".version 8.0 .target sm_90 .entry k { ret; }")
+    >>> (module,) = parse_texts(".version 8.0 .target sm_90 .entry k { ret; }")
     >>> module.functions[0].body.items[0].opcode
     'ret'
     """
-    return _ModuleParser(Lexer(Source(text))).module()
-
-
-def parse_texts(text: str) -> tuple[Module, ...]:
-    """The syntax trees of the texts that `joined` made one of; of any other text the only one."""
     source = Source(text)
     lexers = (Lexer(source, part.start, part.end) for part in source.parts)
     return tuple(_ModuleParser(lexer).module() for lexer in lexers)
@@ -63,7 +58,7 @@ def parse_statements(text: str) -> Block:
     """The syntax tree of statements as they stand in a function, without braces around them.
 
     The lines that open a file, ``.version``, ``.target`` and ``.address_size``, may stand at the
-    top; then a Header is the first item. Raises ParseError as ``parse_module`` does.
+    top; then a Header is the first item. Raises ParseError as ``parse_texts`` does.
 
     >>> [item.opcode for item in parse_statements("bar.sync 0; ret;").items]
     ['bar.sync', 'ret']

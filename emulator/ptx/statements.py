@@ -22,7 +22,7 @@ from emulator.ptx.parser import parse_statements
 from emulator.ptx.program import Function, Program, Statement
 from emulator.ptx.shared import SharedVariable, SharedVariables
 from emulator.ptx.source import Source
-from emulator.targets import Target, check_made_for, find_target
+from emulator.targets import Target, check_made_for
 
 #: registers that a machine may have: a kernel of ptxas's largest inputs has a tenth of them
 MOST_REGISTERS = 1 << 17
@@ -188,18 +188,6 @@ def bind(text: str, declared: Declared, target: Target, lanes: int) -> Text:
     except BaseException:
         declared.forget(mark)
         raise
-
-
-def check_statement(text: str, target: str | Target) -> None:
-    """Raises what ``Warp.run`` or ``Warpgroup.run`` would raise before it executes `text`.
-
-    `text` holds declarations and statements, as in a PTX file. What it checks is what an assembler
-    checks: opcodes, targets, and kinds, counts, types and ranges of operands. Raises ParseError,
-    UnsupportedError or OperandError, with line and column.
-
-    >>> check_statement(".reg .f32 %f; mov.f32 %f, 1.5;", "sm_80")
-    """
-    bind(text, Declared(), find_target(target), lanes=128)
 
 
 def target_of(text: str) -> str | None:

@@ -85,17 +85,7 @@ def _run_kernel(call: Call, x: Checked, batch: tuple[int, ...]) -> Array | None:
     from emulator.warp import native
 
     ins = call.instruction
-    found = native.run(
-        ins,
-        call.target,
-        x.setting,
-        x.operands,
-        batch,
-        shared=x.shared,
-        keep=x.keep,
-        selector=x.selector,
-        scales=x.scales,
-    )
+    found = native.run(ins, call.target, x, batch)
     if found is None or found[1] & (PADDING | MIXED):
         return None
     if found[1] & METADATA and call.undefined == "raise":

@@ -26,7 +26,7 @@ from emulator.isa.wmma import WmmaMultiply
 from emulator.memory.descriptors import tile_places
 from emulator.memory.space import Space
 from emulator.targets import Target
-from emulator.warp.operands import Setting
+from emulator.warp.operands import Checked, Setting
 from emulator.warp.scales import chosen_scales
 from emulator.warp.sparse import legal_nibbles
 
@@ -89,6 +89,52 @@ def _held(ins: Multiplication, name: str) -> Units:
     if (step == expected).all():
         return Units(fragment.word_bits, per, *fragment.place)
     return Units(fragment.place.width, 1, *fragment.place)
+
+
+class Multiplying(NamedTuple):
+    """A multiplication that a kernel computes: an instruction on a target, in a setting."""
+
+    ins: Multiplication
+    setting: Setting
+    product: Product
+
+    @classmethod
+    def of(cls, ins: Multiplication, target: Target, setting: Setting) -> Multiplying | None:
+        """None where no kernel computes its recipe."""
+        product = product_of(ins, target, setting)
+        return None if product is None else cls(ins, setting, product)
+
+    def is_in_memory(self, name: str) -> bool:
+        """True for an operand that a wgmma takes by its descriptor."""
+        ins = self.ins
+        return (
+            isinstance(ins, MatrixInstruction)
+            and ins.is_wgmma
+            and (name == "b" or (name == "a" and self.setting.a_in_memory))
+        )
+
+    def empty(self, batch: tuple[int, ...]) -> Array:
+        """For the registers of D."""
+        fragment = self.ins.fragment("d")
+        return np.empty((*batch, fragment.lanes, fragment.registers), code_type(fragment.word_bits))
+
+    def in_rows(self, name: str, x: Array) -> Array:
+        """An operand as kernels take it, a copy where its lanes or registers do not lie side by
+        side; words of scales may lie anywhere."""
+        if name.startswith("scale") or self.is_in_memory(name):
+            return x
+        inner = (x.itemsize,) if name == "e" else (x.shape[-1] * x.itemsize, x.itemsize)
+        return x if x.strides[-len(inner) :] == inner else np.ascontiguousarray(x)
+
+    def prepared(self, given: dict[str, OperandMemory]) -> kernels.Prepared:
+        """The kernel, for operands at these places."""
+        flip_a = self._signs(self.product.a) if self.setting.flip_a else 0
+        flip_b = self._signs(self.product.b) if self.setting.flip_b else 0
+        return kernels.prepared(self.product, given, (flip_a, flip_b))
+
+    def _signs(self, units: Units) -> int:
+        sign = self.ins.fragment("a").fmt.sign_mask << units.shift
+        return sum(sign << (i * units.width) for i in range(units.per))
 
 
 # --- tables ---------------------------------------------------------------------------------------
@@ -191,48 +237,31 @@ def _nibbles(ins: Multiplication, selector: int, left: str) -> Int64:
 
 
 def run(
-    ins: Multiplication,
-    target: Target,
-    setting: Setting,
-    operands: dict[str, Array],
-    batch: tuple[int, ...],
-    *,
-    shared: Space | None = None,
-    keep: Array | None = None,
-    selector: int = 0,
-    scales: dict[str, int] | None = None,
+    ins: Multiplication, target: Target, x: Checked, batch: tuple[int, ...]
 ) -> tuple[Array, int] | None:
     """The registers of D, and what flags a kernel has for any of the batch; None where no kernel
-    computes that.
-
-    `operands` by name: checked registers ``(…, lanes, registers)``, words of metadata and of
-    scales ``(…, lanes)``, and descriptors ``(…)`` of what lies in `shared`; `scales`: which of the
-    matrices of scales are meant.
-    """
-    product = product_of(ins, target, setting)
-    if product is None:
+    computes that."""
+    work = Multiplying.of(ins, target, x.setting)
+    if work is None:
         return None
-    d, count = _empty(ins, batch), math.prod(batch)
-    named = {name: _in_rows(ins, setting, name, x) for name, x in operands.items()} | {"d": d}
-    if shared is None and count <= _REMEMBERED:
-        layouts = tuple((name, x.dtype, x.shape, x.strides) for name, x in named.items())
-        chosen = tuple((scales or {}).items())
-        made = _remembered(product, ins, setting, layouts, batch, selector, chosen)
+    d, count = work.empty(batch), math.prod(batch)
+    named = {name: work.in_rows(name, given) for name, given in x.operands.items()} | {"d": d}
+    if x.shared is None and count <= _REMEMBERED:
+        layouts = tuple((name, y.dtype, y.shape, y.strides) for name, y in named.items())
+        made = _remembered(work, layouts, batch, x.selector, tuple(x.scales.items()))
         words = made.words_at(named)
     else:
-        given = _given(product, ins, setting, named, batch, shared, selector, scales or {})
+        given = _given(work, named, batch, x.shared, x.selector, x.scales)
         if given is None:
             return None
-        made = kernels.prepared(product, given, _flips(product, ins, setting))
+        made = work.prepared(given)
         words = made.words
-    return d, kernels.run(product, made.compute, words, count, _kept(keep, batch))
+    return d, kernels.run(work.product, made.compute, words, count, _kept(x.keep, batch))
 
 
 @lru_cache(maxsize=64)
 def _remembered(
-    product: Product,
-    ins: Multiplication,
-    setting: Setting,
+    work: Multiplying,
     layouts: tuple[tuple[str, np.dtype[Any], tuple[int, ...], tuple[int, ...]], ...],
     batch: tuple[int, ...],
     selector: int,
@@ -243,39 +272,34 @@ def _remembered(
         name: as_strided(np.empty(1, type_), shape, strides)
         for name, type_, shape, strides in layouts
     }
-    given = _given(product, ins, setting, named, batch, None, selector, dict(scales))
+    given = _given(work, named, batch, None, selector, dict(scales))
     assert given is not None, "nothing is in memory"
-    return kernels.prepared(product, given, _flips(product, ins, setting))
+    return work.prepared(given)
 
 
 def repeated(
-    ins: MatrixInstruction,
-    target: Target,
-    setting: Setting,
-    operands: dict[str, Array],
-    shared: Space,
-    selector: int,
+    ins: MatrixInstruction, target: Target, x: Checked
 ) -> Callable[[dict[str, Array], bool], tuple[Array, int]] | None:
     """`run` for one wgmma again and again, with descriptors and settings as here: a function of the
     other operands, contiguous, and of what lies in shared memory under the name "shared", and of
     whether the accumulator is read."""
-    product = product_of(ins, target, setting)
-    if product is None:
+    work = Multiplying.of(ins, target, x.setting)
+    if work is None:
         return None
-    named = {name: x.copy() for name, x in operands.items()} | {"d": _empty(ins, ())}
-    given = _given(product, ins, setting, named, (), shared, selector, {})
-    if given is None:
+    named = {name: given.copy() for name, given in x.operands.items()} | {"d": work.empty(())}
+    places = _given(work, named, (), x.shared, x.selector, {})
+    if places is None:
         return None
-    prepared = kernels.prepared(product, given, _flips(product, ins, setting))
+    prepared = work.prepared(places)
     slots = [
-        (4 * i, "shared" if _is_in_memory(ins, setting, name) else name)
+        (4 * i, "shared" if work.is_in_memory(name) else name)
         for i, name in enumerate(OPERANDS)
-        if name in operands
+        if name in x.operands
     ]
     slot_of_d, kept = 4 * OPERANDS.index("d"), [address_of(x) for x in _KEPT]
 
     def again(given: dict[str, Array], keep: bool) -> tuple[Array, int]:
-        words, d = prepared.words.copy(), _empty(ins, ())
+        words, d = prepared.words.copy(), work.empty(())
         for slot, name in slots:
             words[slot] = address_of(given[name])
         words[slot_of_d], words[-1] = address_of(d), kept[keep]
@@ -284,50 +308,34 @@ def repeated(
     return again
 
 
-def _empty(ins: Multiplication, batch: tuple[int, ...]) -> Array:
-    """For the registers of D."""
-    fragment = ins.fragment("d")
-    return np.empty((*batch, fragment.lanes, fragment.registers), code_type(fragment.word_bits))
-
-
-def _in_rows(ins: Multiplication, setting: Setting, name: str, x: Array) -> Array:
-    """An operand as kernels take it, a copy where its lanes or registers do not lie side by side;
-    words of scales may lie anywhere."""
-    if name.startswith("scale") or _is_in_memory(ins, setting, name):
-        return x
-    inner = (x.itemsize,) if name == "e" else (x.shape[-1] * x.itemsize, x.itemsize)
-    return x if x.strides[-len(inner) :] == inner else np.ascontiguousarray(x)
-
-
 def _given(
-    product: Product,
-    ins: Multiplication,
-    setting: Setting,
+    work: Multiplying,
     operands: dict[str, Array],
     batch: tuple[int, ...],
     shared: Space | None,
     selector: int,
-    scales: dict[str, int],
+    scales: Mapping[str, int],
 ) -> dict[str, OperandMemory] | None:
-    """Places of operands that `_in_rows` gave; None where an element lies outside of memory."""
+    """Places of operands that are `in_rows`; None where an element lies outside of memory."""
     given: dict[str, OperandMemory] = {}
+    ins, left = work.ins, work.product.left
     for name, x in operands.items():
-        if _is_in_memory(ins, setting, name):
-            assert shared is not None and isinstance(ins, MatrixInstruction)
+        if work.is_in_memory(name):
+            assert shared is not None
             bases = _bases(shared.data, shared.data.shape[-1:], batch)
             words = np.broadcast_to(x, batch).reshape(-1)
-            found = _in_shared(product, ins, name, setting, words, shared, bases)
+            found = _in_shared(work, name, words, shared, bases)
             if found is None:
                 return None
             given[name] = found
         elif name == "e":
-            given[name] = _metadata(ins, selector, x, batch, product.left)
+            given[name] = _metadata(ins, selector, x, batch, left)
         elif name in ("scale_a", "scale_b"):
-            table = _scales(ins, name, x.strides[-1], product.left, scales[name])
+            table = _scales(ins, name, x.strides[-1], left, scales[name])
             given[name] = _words(x, batch, table)
         else:
             bases = _bases(x, x.shape[-2:], batch)
-            table, run, known = _table(ins, name, product)
+            table, run, known = _table(ins, name, work.product)
             given[name] = OperandMemory(address_of(x), bases, table, _zeros(len(bases)), run, known)
     return given
 
@@ -383,43 +391,42 @@ def run_lanes(
     one array ``(registers, lanes)``, as the result is. `words`: metadata ``(lanes,)``, and
     descriptors ``(count,)`` of what lies in the `rows` of ``shared (…, bytes)``.
     """
-    product = product_of(ins, target, setting)
-    if product is None:
+    work = Multiplying.of(ins, target, setting)
+    if work is None:
         return None
     fragment, given = ins.fragment("d"), {}
     type_ = np.dtype(f"u{fragment.word_bits // 8}")
     d = np.empty((fragment.registers, count * fragment.lanes), type_)
-    given["d"] = _columns(product, ins, "d", d, count)
+    given["d"] = _columns(work, "d", d, count)
     copies = []  # which live until the kernel has run
     for name, columns in registers.items():
-        given[name] = _columns(product, ins, name, columns, count)
+        given[name] = _columns(work, name, columns, count)
     for name, x in (words or {}).items():
         if name in ("a", "b"):
-            assert shared is not None and rows is not None and isinstance(ins, MatrixInstruction)
-            found = _in_shared(
-                product, ins, name, setting, x, shared, rows * shared.data.strides[0]
-            )
+            assert shared is not None and rows is not None
+            found = _in_shared(work, name, x, shared, rows * shared.data.strides[0])
             if found is None:
                 return None
             given[name] = found
         else:
             each = np.ascontiguousarray(x.reshape(count, ins.lanes))
             copies.append(each)
-            given[name] = _metadata(ins, selector, each, (count,), product.left)
-    made = kernels.prepared(product, given, _flips(product, ins, setting))
-    return d, kernels.run(product, made.compute, made.words, count, _kept(keep, (count,)))
+            given[name] = _metadata(ins, selector, each, (count,), work.product.left)
+    made = work.prepared(given)
+    return d, kernels.run(work.product, made.compute, made.words, count, _kept(keep, (count,)))
 
 
 def _columns(
-    product: Product, ins: Multiplication, name: str, columns: Array | list[Array], count: int
+    work: Multiplying, name: str, columns: Array | list[Array], count: int
 ) -> OperandMemory:
     """Registers that are rows of one array, or arrays of their own: the table holds addresses."""
-    bits, size = product.unit_bits(name), columns[0].itemsize
+    ins, left = work.ins, work.product.left
+    bits, size = work.product.unit_bits(name), columns[0].itemsize
     bases = _steps(count, ins.lanes * size)
     if isinstance(columns, np.ndarray):
-        rows = _rows(ins, name, bits, columns.strides, product.left)
+        rows = _rows(ins, name, bits, columns.strides, left)
         return OperandMemory(address_of(columns), bases, rows, _zeros(count))
-    found = places(ins, name, bits, product.left)
+    found = places(ins, name, bits, left)
     starts = np.array([address_of(x) for x in columns], np.int64)
     table = found.table(size, 0) + starts[found.register]
     return OperandMemory(0, bases, table, _zeros(count))
@@ -548,34 +555,27 @@ def group_function(
 ) -> GroupFunction | None:
     """The function of a dense wgmma, for descriptors of A, if it is in memory, and of B; None where
     no kernel computes it."""
-    product = product_of(ins, target, setting)
-    if product is None:
+    work = Multiplying.of(ins, target, setting)
+    if work is None:
         return None
+    product = work.product
     given: dict[str, OperandMemory] = {}
     reach = {"a": 0, "b": 0}
     for name in ("a", "b", "c", "d"):
         bits = product.unit_bits(name)
         if name in descriptors:
             word = np.uint64(descriptors[name] & ~START_BITS & (1 << 64) - 1)
-            tables, run = _tile(ins, name, word.tobytes(), setting, bits // 8, product.left)
+            tables, run = _tile(work, name, word.tobytes(), bits // 8)
             given[name] = OperandMemory(0, _zeros(1), tables, _zeros(1), run)
             reach[name] = int(tables.max()) + run * bits // 8
         else:
             rows = _rows(ins, name, bits, (_ROW, 4), product.left)
             given[name] = OperandMemory(0, _zeros(1), rows, _zeros(1))
-    compute, words, _ = kernels.prepared(product, given, _flips(product, ins, setting))
+    compute, words, _ = work.prepared(given)
     return GroupFunction(compute, words, (reach["a"], reach["b"]), given)
 
 
 # --- what both have in common ---------------------------------------------------------------------
-
-
-def _is_in_memory(ins: Multiplication, setting: Setting, name: str) -> bool:
-    return (
-        isinstance(ins, MatrixInstruction)
-        and ins.is_wgmma
-        and (name == "b" or (name == "a" and setting.a_in_memory))
-    )
 
 
 def _kept(keep: Array | None, batch: tuple[int, ...]) -> Int64 | None:
@@ -585,32 +585,15 @@ def _kept(keep: Array | None, batch: tuple[int, ...]) -> Int64 | None:
     return np.ascontiguousarray(np.broadcast_to(keep, batch), np.int64).reshape(-1)
 
 
-def _flips(product: Product, ins: Multiplication, setting: Setting) -> tuple[int, int]:
-    flip_a = _signs(ins, product.a) if setting.flip_a else 0
-    flip_b = _signs(ins, product.b) if setting.flip_b else 0
-    return flip_a, flip_b
-
-
-def _signs(ins: Multiplication, units: Units) -> int:
-    sign = ins.fragment("a").fmt.sign_mask << units.shift
-    return sum(sign << (i * units.width) for i in range(units.per))
-
-
 def _in_shared(
-    product: Product,
-    ins: MatrixInstruction,
-    name: str,
-    setting: Setting,
-    descriptors: Array,
-    shared: Space,
-    bases: Int64,
+    work: Multiplying, name: str, descriptors: Array, shared: Space, bases: Int64
 ) -> OperandMemory | None:
     """A matrix in the shared memories that lie at `bases`; None where an element is outside."""
     if shared.data.strides[-1] != 1:
         return None
     words, which = _different(descriptors)
-    size = product.unit_bits(name) // 8
-    tables, run = _tile(ins, name, words.tobytes(), setting, size, product.left)
+    size = work.product.unit_bits(name) // 8
+    tables, run = _tile(work, name, words.tobytes(), size)
     if tables.min() < shared.start or tables.max() + run * size > shared.start + shared.bytes:
         return None
     starts = which.reshape(-1).astype(np.int64) * tables.shape[1]
@@ -618,11 +601,11 @@ def _in_shared(
 
 
 @lru_cache(maxsize=256)
-def _tile(
-    ins: MatrixInstruction, name: str, words: bytes, setting: Setting, unit: int, left: str
-) -> tuple[Int64, int]:
+def _tile(work: Multiplying, name: str, words: bytes, unit: int) -> tuple[Int64, int]:
     """Places ``(descriptors, units)`` of the matrices that descriptors point to, in runs; `unit`:
     bytes of one."""
+    ins, setting, left = work.ins, work.setting, work.product.left
+    assert isinstance(ins, MatrixInstruction)
     rows, k, where, major = ins.m, ins.stored_k, ins.a_place, setting.major_a
     if name == "b":
         rows, k, where, major = ins.n, ins.k, ins.b_place, setting.major_b

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
+from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
@@ -34,13 +36,17 @@ class Setting(NamedTuple):
 class Checked(NamedTuple):
     """The operands of a call as `native.run` takes them."""
 
-    setting: Setting
+    #: registers ``(…, lanes, registers)``, words of metadata and of scales ``(…, lanes)``, and
+    #: descriptors ``(…)`` of what lies in `shared`, by name
     operands: dict[str, Array]
-    batches: list[tuple[int, ...]]
-    shared: Space | None
-    keep: Array | None
-    selector: int
-    scales: dict[str, int]
+    setting: Setting = Setting()
+    batches: Sequence[tuple[int, ...]] = ()
+    shared: Space | None = None
+    #: where the accumulator counts; None: everywhere
+    keep: Array | None = None
+    selector: int = 0
+    #: which of the matrices of scales are meant
+    scales: Mapping[str, int] = MappingProxyType({})
 
     @classmethod
     def of(cls, call: Call) -> Checked:
@@ -75,7 +81,7 @@ class Checked(NamedTuple):
             scales[name] = chosen_scales(ins, name, *ids)
             batches.append(operands[name].shape[:-1])
         selector = check_selector(ins, options.get("selector", 0)) if ins.is_sparse else 0
-        return cls(setting, operands, batches, shared, keep, selector, scales)
+        return cls(operands, setting, batches, shared, keep, selector, scales)
 
 
 def given_scales(call: Call, operand: str) -> Array:

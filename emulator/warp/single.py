@@ -269,7 +269,7 @@ def _repeated(call: Call) -> _Again | None:
 
     x = Checked.of(call)
     assert x.shared is not None
-    again = repeated(call.instruction, call.target, x.setting, x.operands, x.shared, x.selector)
+    again = repeated(call.instruction, call.target, x)
     if again is None:
         return None
 

@@ -17,7 +17,7 @@ from emulator.errors import OperandError, UndefinedError, shown
 from emulator.isa.wmma import WmmaMultiply, WmmaTransfer
 from emulator.memory.space import AccessError, Fault, Space
 from emulator.warp.call import Call
-from emulator.warp.operands import Setting
+from emulator.warp.operands import Checked
 
 
 def run(call: Call) -> Array:
@@ -116,7 +116,7 @@ def _by_kernel(
 ) -> Array | None:
     from emulator.warp import native
 
-    found = native.run(ins, call.target, Setting(), words, batch)
+    found = native.run(ins, call.target, Checked(words), batch)
     return None if found is None else found[0]
 
 

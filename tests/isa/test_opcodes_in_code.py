@@ -18,7 +18,6 @@ from emulator.machine.report import KINDS as ERRORS
 HOUSE = Path(emulator.__file__).parent
 #: folders and files that are tables of opcodes, or rules about single ones
 TABLES = {
-    "__init__.py": "names of functions",
     "isa": "the tables",
     "targets.py": "features, named after what they bring",
     "arith": "recipes, steps, evidence and rules",

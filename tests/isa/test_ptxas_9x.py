@@ -4,9 +4,9 @@ import gzip
 
 import pytest
 from paths import GOLDEN
+from ptx_texts import check_statement
 
 from emulator import EmulatorError, Instruction, Module
-from emulator.ptx.statements import check_statement
 from emulator.targets import TARGETS, find_target, runs_on
 
 FILES = ("ptxas_accept_9x.txt.gz", "ptxas_accept_tcgen05.txt.gz")

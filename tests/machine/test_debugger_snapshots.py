@@ -8,7 +8,7 @@ from emulator import Module
 from emulator.machine.debugger import player as players
 from emulator.machine.debugger import snapshots
 from emulator.machine.debugger.snapshots import Snapshot, UnknownStateError
-from emulator.machine.reference.thread import State
+from emulator.machine.shared.waiting import State
 
 TEXT = (
     HEAD

@@ -176,6 +176,60 @@ def test_arrivals_behind_copies(engine, noinc, expected):
     assert out[:, 2].tolist() == [1] * 32
 
 
+# --- barriers, phases and the stack ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize("engine", ENGINES[:2])
+@pytest.mark.parametrize(("where", "voted"), [("0", 64), ("2, 32", 32)])
+def test_votes_at_a_barrier(engine, where, voted):
+    """Threads below 3 vote true, then all, then none; a barrier for 32 is one warp's."""
+    votes = "".join(
+        f"bar.red.popc.u32 %r{4 * i + 4}, {where}, {p}; bar.red.and.pred %p4, {where}, {p};"
+        f"bar.red.or.pred %p5, {where}, {p}; selp.u32 %r{4 * i + 5}, 1, 0, %p4;"
+        f"selp.u32 %r{4 * i + 6}, 1, 0, %p5;"
+        for i, p in enumerate(("%p1", "%p2", "!%p2"))
+    )
+    body = f"""setp.lt.u32 %p1, %r3, 3; setp.ne.u32 %p2, %r2, 0; setp.ge.u32 %p3, %r3, {voted};
+    @%p3 bra end;
+    {votes}
+    st.global.v4.u32 [%rd2], {{%r4, %r5, %r6, %r8}};
+    st.global.v4.u32 [%rd2+16], {{%r9, %r10, %r12, %r13}}; st.global.u32 [%rd2+32], %r14;
+    end:"""
+    out = launch(engine, body, (64, 12), block=64)
+    wanted = [3, 0, 1, voted, 1, 1, 0, 0, 0, 0, 0, 0]
+    assert (out[:voted] == wanted).all() and not out[voted:].any()
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_phases_of_an_mbarrier(engine):
+    """The phase of parity 1 is over before the first arrival, that of parity 0 behind it."""
+    tests = "".join(
+        f"mbarrier.{verb}.parity.shared.b64 %p2, [bar], {parity}; selp.u32 %r{{}}, 1, 0, %p2;"
+        for verb in ("test_wait", "try_wait") for parity in (0, 1)
+    )  # fmt: skip
+    before, after = (tests.format(*range(first, first + 4)) for first in (10, 14))
+    body = f"""setp.ne.u32 %p1, %r3, 0; @!%p1 mbarrier.init.shared.b64 [bar], 1; bar.sync 0;
+    {before}
+    bar.sync 0; @!%p1 mbarrier.arrive.shared.b64 _, [bar]; bar.sync 0;
+    {after}
+    st.global.v4.u32 [%rd2], {{%r10, %r11, %r12, %r13}};
+    st.global.v4.u32 [%rd2+16], {{%r14, %r15, %r16, %r17}};"""
+    out = launch(engine, body, (64, 8), block=64, declared=".shared .align 8 .b64 bar;")
+    assert (out == [0, 1, 0, 1, 1, 0, 1, 0]).all()
+
+
+@pytest.mark.parametrize("engine", ENGINES[:2])
+def test_room_on_the_stack(engine):
+    """Room starts at multiples of 8, or as it is asked for, and is free again behind a restore."""
+    body = """stacksave.u64 %rd3; alloca.u64 %rd4, 20; alloca.u64 %rd5, 8, 64;
+    stacksave.u64 %rd6; alloca.u64 %rd7, 4; stackrestore.u64 %rd3; alloca.u64 %rd8, 4;
+    cvt.u32.u64 %r4, %rd4; cvt.u32.u64 %r5, %rd5; cvt.u32.u64 %r6, %rd6; cvt.u32.u64 %r7, %rd7;
+    cvt.u32.u64 %r8, %rd8; st.global.v4.u32 [%rd2], {%r5, %r6, %r7, %r8};
+    st.global.u32 [%rd2+16], %r4;"""
+    out = launch(engine, body, (32, 8))
+    assert (out == [64, 72, 72, 0, 0, 0, 0, 0]).all()
+
+
 # --- errors ---------------------------------------------------------------------------------------
 
 WRONG = {

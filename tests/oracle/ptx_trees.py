@@ -2,7 +2,8 @@
 
 import re
 
-from emulator.ptx.parser import parse_module
+from ptx_texts import parse_module
+
 from emulator.ptx.source import Source
 
 

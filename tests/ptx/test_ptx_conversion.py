@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
+from ptx_texts import check_statement
 
 from emulator import Instruction, OperandError, UnsupportedError, Warp, Warpgroup, execute
-from emulator.ptx.statements import check_statement
 
 REGISTERS = (
     ".reg .f32 %f<4>; .reg .b32 %w<4>; .reg .b16 %h<4>; .reg .b8 %c<4>; .reg .b64 %q;"

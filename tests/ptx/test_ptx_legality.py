@@ -6,6 +6,7 @@ import subprocess
 
 import pytest
 from paths import GOLDEN
+from ptx_texts import check_statement
 
 from emulator import (
     EmulatorError,
@@ -16,7 +17,6 @@ from emulator import (
     Warp,
     Warpgroup,
 )
-from emulator.ptx.statements import check_statement
 
 pytestmark = pytest.mark.sampled(4)
 

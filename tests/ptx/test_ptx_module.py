@@ -1,9 +1,10 @@
 """PTX files as syntax trees: headers, variables, functions, and what is passed."""
 
 import pytest
+from ptx_texts import parse_module
 from ptx_trees import HEADER, SAMPLE, module, names_short, nodes, of_type, shown
 
-from emulator.ptx.parser import parse_module, parse_statements
+from emulator.ptx.parser import parse_statements
 from emulator.ptx.tree import (
     Alias,
     Block,

@@ -4,11 +4,12 @@ import random
 import time
 
 import pytest
+from ptx_texts import parse_module
 from ptx_trees import HEADER, SAMPLE, module
 
 from emulator.errors import ParseError
 from emulator.ptx.lexer import NESTING
-from emulator.ptx.parser import parse_module, parse_statements
+from emulator.ptx.parser import parse_statements
 
 pytestmark = pytest.mark.sampled(6)
 

@@ -1,10 +1,11 @@
 """What is not PTX is refused with its place, what was expected and what stands there."""
 
 import pytest
+from ptx_texts import parse_module
 from ptx_trees import module
 
 from emulator.errors import ParseError
-from emulator.ptx.parser import parse_module, parse_statements
+from emulator.ptx.parser import parse_statements
 from emulator.ptx.source import Position, Source
 
 STATEMENTS = [

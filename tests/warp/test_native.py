@@ -20,7 +20,7 @@ from emulator.arith.recipes import arithmetic_for_row
 from emulator.memory.space import Space
 from emulator.targets import find_target
 from emulator.warp import multiply
-from emulator.warp.operands import Setting
+from emulator.warp.operands import Checked, Setting
 
 pytestmark = pytest.mark.sampled(7)
 
@@ -67,7 +67,7 @@ def test_every_constant_of_a_recipe_is_in_the_code(monkeypatch, opcode, target):
         if native.arranged(changed) is None:
             continue
         monkeypatch.setattr(native, "product_of", lambda *_, other=other: other)
-        found = native.run(ins, where, Setting(), operands, (len(right),))[0]
+        found = native.run(ins, where, Checked(operands), (len(right),))[0]
         monkeypatch.undo()
         monkeypatch.setattr(type(ins), "arithmetic", lambda *_, changed=changed: changed)
         monkeypatch.setattr(multiply, "_by_kernel", lambda call: None)
@@ -181,7 +181,7 @@ def test_f64_is_rounded_as_the_instruction_says(monkeypatch, rounding):
 @pytest.mark.parametrize("rounding", ROUNDINGS[1:])
 def test_a_wrong_rounding_of_f64_is_noticed(monkeypatch, made_anew, rounding):
     ins, operands, expected = f64_warps(rounding)
-    given = find_target("sm_90a"), Setting(), operands, (len(expected),)
+    given = find_target("sm_90a"), Checked(operands), (len(expected),)
     right = emitter._ROUNDINGS[rounding]
     for mode in range(4):
         monkeypatch.setitem(emitter._ROUNDINGS, rounding, mode)

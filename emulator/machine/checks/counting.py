@@ -29,8 +29,9 @@ from emulator.machine.checks.banks import BANK, BANKS, Banks, Rows, rows_of
 from emulator.machine.checks.counters import WARP, Count, Counts, Numbers
 from emulator.machine.shared.operands import space_of
 from emulator.machine.shared.place import Place
+from emulator.machine.shared.waiting import State
 from emulator.machine.vector.operands import active, addresses, reader, selected
-from emulator.machine.vector.strand import Parked, State, Strand
+from emulator.machine.vector.strand import Parked, Strand
 from emulator.memory.arena import ADDRESS_BITS
 from emulator.memory.windows import LOCAL, SHARED, WINDOW_BITS
 from emulator.ptx.program import Constant, Function, ParameterPlace, Statement, items_of

@@ -10,7 +10,7 @@ from dtypes import Array
 from emulator.machine.checks.clocks import Aspect, Events, wider
 from emulator.machine.checks.finding import Party
 from emulator.machine.checks.reporter import Reporter
-from emulator.machine.shared.mbarriers import SIZE
+from emulator.machine.shared.phases import SIZE
 from emulator.machine.shared.place import shown
 from emulator.machine.vector.strand import WARP, Lanes, Strand
 

@@ -213,10 +213,10 @@ class Grid(engine.Grid):
 
     wave_class = CompiledWave
     blocks_class = Blocks
+    blocks: Blocks
 
     def __init__(self, launch: Launch) -> None:
         super().__init__(launch)
-        assert isinstance(self.blocks, Blocks)
         self.blocks.target = self.target
 
     def lanes_together(self) -> int:

@@ -15,8 +15,9 @@ from emulator.arith.scalar.types import TYPES
 from emulator.machine.compiled.atomics import one_by_one
 from emulator.machine.compiled.function import NativeFunction
 from emulator.machine.compiled.warp_emitter import WIDTH, WarpEmitter, integers
-from emulator.machine.shared.mbarriers import SIZE, Arrival, PhaseTest
+from emulator.machine.shared.mbarriers import Arrival
 from emulator.machine.shared.operands import space_of
+from emulator.machine.shared.phases import SIZE, PhaseTest
 from emulator.memory.mbarrier import (
     COUNT_MASK,
     EXPECTED,
@@ -86,7 +87,7 @@ def _over(t: NativeFunction, statement: Statement) -> Value:
     """The lanes whose phase is over: see `memory.mbarrier`."""
     e, b, test = t.e, t.b, PhaseTest(statement)
     (words,) = t.memory.load(_places(t, statement, t.present, False), 64, 1)
-    given = e.resize(t.read(test.given, test.type), 64)
+    given = e.resize(t.read(statement.operands[test.operand], test.type), 64)
     words = b.xor(words, e.shift("shl", given, PARITY) if test.by_parity else given)
     return b.icmp_signed("<", words, e.word(64, 0))
 

@@ -25,9 +25,10 @@ from emulator.machine.debugger.stops import (
     thread_number,
     users_of,
 )
-from emulator.machine.reference.thread import State, Thread
+from emulator.machine.reference.thread import Thread
 from emulator.machine.report import KernelError, Report
 from emulator.machine.shared.place import Index, shown
+from emulator.machine.shared.waiting import State
 from emulator.ptx.program import items_of, registers_of
 
 #: events that a catchpoint can name

@@ -18,12 +18,14 @@ from emulator.machine.debugger.locations import Locations
 from emulator.machine.debugger.player import Player
 from emulator.machine.debugger.shown import LARGE, Shown, number_text, text_of, value_of
 from emulator.machine.reference.fragments import Registers
-from emulator.machine.reference.special import special
-from emulator.machine.reference.thread import Block, Cluster, State, Thread, Warp
+from emulator.machine.reference.mbarriers import waiting_of
+from emulator.machine.reference.operands import special
+from emulator.machine.reference.thread import Block, Cluster, Thread, Warp
 from emulator.machine.reference.waiting import pc_of, what_for
-from emulator.machine.shared.mbarriers import SIZE, missing
+from emulator.machine.shared.phases import SIZE, missing
 from emulator.machine.shared.place import Index, shown
 from emulator.machine.shared.special import CLOCKS
+from emulator.machine.shared.waiting import State
 from emulator.memory.mbarrier import Barrier
 from emulator.memory.tensor_copy import SWIZZLE_BITS, swizzled
 from emulator.memory.windows import LOCAL, PARAMETERS, RANK_BITS, SHARED, WINDOW_BITS
@@ -546,9 +548,11 @@ class Looking:
             held = Barrier.decode(word)
             name = self.launch.shared_name(place * SIZE, SIZE)
             in_cluster = block.rank * block.run.shared_bytes // SIZE + place
-            waiting = [t for t in block.cluster.waiting if t.wait.barrier == in_cluster]
+            every = block.cluster.waiting
+            waiting = [t for t in every if waiting_of(t).barrier == in_cluster]
+            phases = [waiting_of(t).phase for t in waiting]
             warps = sorted({(t.block.number, t.warp.number) for t in waiting})
-            texts = sorted({t.wait.test.text(t.wait.given) for t in waiting})
+            texts = sorted({phase.test.text(int(phase.given)) for phase in phases})
             who = ", ".join(
                 f"warp {w}" + (f" of block {b}" if b != number else "") for b, w in warps
             )

@@ -22,10 +22,11 @@ from emulator.errors import EmulatorError, OperandError
 from emulator.machine.debugger.snapshots import Snapshot, UnknownStateError
 from emulator.machine.reference import mbarriers
 from emulator.machine.reference.operands import guard_of
-from emulator.machine.reference.thread import Run, State, Thread
+from emulator.machine.reference.thread import Run, Thread
 from emulator.machine.report import KernelError, Report
 from emulator.machine.shared.failure import Failure
-from emulator.machine.shared.mbarriers import SIZE
+from emulator.machine.shared.phases import SIZE
+from emulator.machine.shared.waiting import State
 from emulator.machine.turns import taken
 from emulator.memory.arena import AccessError
 from emulator.ptx.program import Statement
@@ -148,7 +149,6 @@ class _Play:
         self.number, snapshot, found = self._snapshots[at]
         snapshot.restore()
         self.mbarriers.found = dict.fromkeys(found)
-        self.launch.under_way = self._run_of_grid
         self.outcome, self._closing, self._worker = None, False, None
 
     # --- the launch's side ---
@@ -171,7 +171,8 @@ class _Play:
         placed, turns, memory = self._placed
         launch = self.launch
         try:
-            counters = launch._run_grids("reference")
+            # After `go_back` the grid is under way already.
+            counters = launch._run_grids("reference", self._run_of_grid)
         except Failure as failure:
             raise KernelError(failure.kind, failure.reason) from None
         with taken(turns):
@@ -220,7 +221,7 @@ class _Play:
         self.number += 1
         self.threads, self.pc = threads, pc
         run = threads[0].run
-        if run.between is None and run.launch is self.launch and hasattr(self.launch, "under_way"):
+        if run.between is None and self.launch.goes_on and run.launch is self.launch:
             self._run_of_grid, run.between = run, partial(self._between, run)
             self._earliest = perf_counter() + self._pause
         if "mbarrier" in run.program.statements[pc].effects:

@@ -15,8 +15,9 @@ from emulator.isa.wmma import WmmaMultiply
 from emulator.machine.checks.values import is_float, specials_of_words, typed_items
 from emulator.machine.debugger.expressions import Expression
 from emulator.machine.reference.operands import guard_of, reader
-from emulator.machine.reference.thread import State, Thread
+from emulator.machine.reference.thread import Thread
 from emulator.machine.shared.place import Index, shown
+from emulator.machine.shared.waiting import FOR_OTHERS
 from emulator.ptx.program import Address, Program, Statement, registers_of
 
 Quantifier = Literal["any", "all"]
@@ -234,7 +235,7 @@ class Catchpoint(Stopper):
             return ""
         threads, (_, writes, _, _), before, opcode = self._seen
         for thread, was in zip(threads, before, strict=True):
-            if was or thread.state is State.LANES:
+            if was or thread.state in FOR_OTHERS:
                 continue
             if any(_special(read(thread), type_, self.wanted) for type_, read in writes):
                 who = f"thread {shown(thread.coordinates)} of block {shown(thread.block.index)}"

@@ -39,7 +39,7 @@ class TextLaunch(Source):
     async_order, seed, arithmetic, regions, earlier = "early", None, "auto", None, 0
     processors, cluster, reserved_shared = 1, (1, 1, 1), 0
     observe: Any = None
-    memory = None
+    memory, goes_on = None, False
 
     def __init__(
         self, text: Text, state: WarpState, initial: Initial, step_limit: int | None = None
@@ -69,7 +69,7 @@ class TextLaunch(Source):
     def _place(self, *, apart: bool) -> None:
         """Statements of a warp have no arguments."""
 
-    def _run_grids(self, engine: str) -> dict[str, int]:
+    def _run_grids(self, engine: str, under_way: None) -> dict[str, int]:
         grid = _Grid(self)
         grid.run()
         self.started = grid.started

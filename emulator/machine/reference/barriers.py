@@ -8,8 +8,9 @@ over when all its threads that have not ended arrived.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
-from emulator.machine.reference.thread import WARP, Barrier, Block, Cluster, State, Thread, Votes
+from emulator.machine.reference.thread import WARP, Barrier, Block, Cluster, Thread, Votes
 from emulator.machine.shared.barriers import (
     arrives_twice,
     is_wrong,
@@ -18,14 +19,18 @@ from emulator.machine.shared.barriers import (
     waits_early,
     wrong_barrier,
 )
+from emulator.machine.shared.waiting import State
 
-#: takes what a bar.red gave its thread
-Finish = Callable[[Thread, Votes], None]
+
+class Waiting(NamedTuple):
+    """The barrier that a thread waits at, and what is told the votes when it goes on."""
+
+    number: int
+    finish: Callable[[Thread, Votes], None]
 
 
 def arrive(thread: Thread, number: int, threads: int, vote: int | None) -> None:
-    """A thread arrives at a barrier of its block; one that waits has been stopped before, its wait
-    the number and what to do when it goes on."""
+    """A thread arrives at a barrier of its block; one that waits has been stopped before."""
     if is_wrong(number, threads):
         raise wrong_barrier(number, threads)
     barrier, warp = thread.block.barriers[number], thread.warp.number
@@ -68,11 +73,10 @@ def _complete(block: Block, number: int) -> None:
         raise too_many(number, barrier.arrived, wanted)
     block.barriers[number] = Barrier()
     for thread in block.threads:
-        if thread.state is State.BARRIER and thread.wait[0] == number:
-            finish: Finish | None = thread.wait[1]
+        held = thread.wait
+        if isinstance(held, Waiting) and held.number == number:
             thread.goes_on()
-            if finish is not None:
-                finish(thread, barrier.votes)
+            held.finish(thread, barrier.votes)
 
 
 # --- clusters -------------------------------------------------------------------------------------
@@ -86,16 +90,15 @@ def arrive_in_cluster(thread: Thread) -> None:
     _complete_cluster(cluster)
 
 
-def wait_in_cluster(thread: Thread, pc: int) -> int | None:
-    """The next statement of a thread that has arrived; None where it waits."""
+def wait_in_cluster(thread: Thread) -> None:
+    """A thread that has arrived stops, unless the phase is over."""
     cluster = thread.cluster
     if thread not in cluster.arrived:
         raise waits_early()
     if cluster.arrived[thread] == cluster.phase:
-        thread.stops(State.CLUSTER, pc)
-        return None
-    del cluster.arrived[thread]
-    return pc
+        thread.stops(State.CLUSTER, thread.pc + 1)
+    else:
+        del cluster.arrived[thread]
 
 
 def _complete_cluster(cluster: Cluster) -> None:

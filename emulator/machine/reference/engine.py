@@ -28,9 +28,9 @@ _VAIN_TURNS, _TIME_OUTS = 4, 256
 class Grid:
     """A `Launch` under way."""
 
-    def __init__(self, launch: RunningLaunch) -> None:
+    def __init__(self, launch: RunningLaunch, under_way: Run | None = None) -> None:
         self.total, self.threads = launch.total_blocks, math.prod(launch.block)
-        self._run = getattr(launch, "under_way", None) or Run(
+        self._run = under_way or Run(
             launch,
             launch.program,
             launch.function,

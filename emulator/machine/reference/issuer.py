@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -12,16 +12,20 @@ from dtypes import Array
 from emulator.arith.scalar.rule import bind_reference
 from emulator.arith.scalar.types import TYPES
 from emulator.isa.ordinary.instruction import OrdinaryInstruction
-from emulator.machine.reference import memory
+from emulator.machine.reference import barriers, mbarriers, memory
 from emulator.machine.reference.compute import ThreadStep, guarded
+from emulator.machine.reference.control import Next, StatementContext
 from emulator.machine.reference.fragments import Threads, same
-from emulator.machine.reference.mbarriers import barrier_at, change, initialise
+from emulator.machine.reference.mbarriers import barrier_at, change, initialise, words_of
 from emulator.machine.reference.operands import Read, Write, addresses, guard_of, reader, writer
 from emulator.machine.reference.schedule import placed
-from emulator.machine.reference.thread import WARP, State, Thread, Together
+from emulator.machine.reference.thread import WARP, Thread, Together, Votes
 from emulator.machine.shared.issuing import (
+    Arrival,
     Combine,
+    LaneOperands,
     Make,
+    MakeAtOnce,
     OperandList,
     Operands,
     Places,
@@ -31,8 +35,12 @@ from emulator.machine.shared.issuing import (
     Watch,
     Words,
 )
+from emulator.machine.shared.issuing import Write as SharedWrite
 from emulator.machine.shared.pending import POISON
+from emulator.machine.shared.phases import PhaseWait
+from emulator.machine.shared.waiting import State
 from emulator.memory.mbarrier import Change
+from emulator.memory.multicast import OfDevices
 from emulator.memory.tensor_memory import TensorMemory
 from emulator.ptx.program import Function, Statement
 from emulator.warp.call import Undefined
@@ -89,13 +97,10 @@ class Issuer:
         held = memory.find(self.thread, space, at, len(data), len(data), write=True)
         memory.put(self.thread, held, data)
 
-    def update(
-        self, addresses: Array, ins: OrdinaryInstruction, words: Words, which: Places
-    ) -> None:
-        rule, (word,) = bind_reference(ins, space="global"), np.atleast_1d(words).tolist()
-        size = TYPES[ins.types[-1]].size // 8
-        at = int(addresses[0])
-        memory.update(self.thread, "global", at, size, lambda old: rule(old, word))
+    def update(self, addresses: Array, ins: OrdinaryInstruction, raw: Array, which: Places) -> None:
+        type_, rule = TYPES[ins.types[-1]], bind_reference(ins, space="global")
+        change = memory.by_elements(rule, type_.size, raw.view(type_.dtype).tolist())
+        memory.update(self.thread, "global", int(addresses[0]), raw.shape[1], change)
 
     def copy(self, to: Words, source: Words, sizes: Words, size: int) -> None:
         thread, at, count = self.thread, int(source), int(sizes)
@@ -111,14 +116,57 @@ class Issuer:
             place[:] = bytes([POISON]) * size
         self.pending.copy(self.lanes, perform)
 
-    def of_devices(self, address: int, size: int) -> list[int]:
-        return memory.of_devices(self.thread, address, size)
+    def of_devices(self, addresses: Array, size: int) -> Iterator[OfDevices]:
+        return self.arena.of_devices(addresses, size)
+
+    @property
+    def stack_top(self) -> int:
+        return self.thread.frames[-1].top
+
+    def set_stack(self, end: int) -> None:
+        self.thread.frames[-1].stack = end
+
+    def need_local(self, size: int) -> None:
+        memory.need_local(self.thread, size)
 
     def change(self, barrier: int, by: Change) -> None:
         change(self.thread, barrier, by)
 
     def change_barriers(self, barriers: Words, by: Change) -> int:
         return change(self.thread, int(barriers), by)
+
+    def barrier_words(self, barriers: Words) -> int:
+        words, place = words_of(self.thread, int(barriers))
+        return int(words[place])
+
+    # --- waiting ---
+
+    def wait_for(self, wait: PhaseWait, over: Words, write: SharedWrite) -> None:
+        writes = self.writes
+        if over:
+            write(self, 1)
+        else:
+            mbarriers.wait(
+                self.thread, wait, lambda thread, done: write(Issuer(thread, [], writes), done)
+            )
+
+    def arrive(self, arrival: Arrival) -> None:
+        writes, (number, threads, waits, vote, finish) = self.writes, arrival
+
+        def goes_on(thread: Thread, votes: Votes) -> None:
+            if finish is not None:
+                finish(Issuer(thread, [], writes), votes.given, votes.true)
+
+        if waits:
+            wait = barriers.Waiting(int(number), goes_on)
+            self.thread.stops(State.BARRIER, self.thread.pc + 1, wait)
+        barriers.arrive(self.thread, int(number), int(threads), None if vote is None else int(vote))
+
+    def arrive_in_cluster(self) -> None:
+        barriers.arrive_in_cluster(self.thread)
+
+    def wait_in_cluster(self) -> None:
+        barriers.wait_in_cluster(self.thread)
 
     def put_barriers(self, barriers: Words, counts: Words) -> None:
         initialise(self.thread, int(barriers), int(counts))
@@ -168,9 +216,9 @@ def combination(operation: Any, **given: str) -> Combine:
     """A reduction of arrays of words, which applies the rule on integers to one after the other."""
     rule = bind_reference(operation, **given)
 
-    def combine(held: Array, words: Array) -> Array:
-        pairs = zip(held.tolist(), words.tolist(), strict=True)
-        return np.array([rule(old, new) for old, new in pairs], held.dtype)
+    def combine(*words: Array) -> Array:
+        each = zip(*(x.tolist() for x in words), strict=True)
+        return np.array([rule(*given) for given in each], words[0].dtype)
 
     return combine
 
@@ -186,6 +234,26 @@ def _by_thread(make: _Make[W], statement: Statement, function: Function) -> Thre
     reads = readers(operands)
     writes = [writer(bound, type_, function) for bound, type_ in operands.results]
     return guarded(statement, lambda thread: run(Issuer(thread, reads, writes)))
+
+
+def _may_wait(make: MakeAtOnce, place: StatementContext) -> Next:
+    """The step of a thread that waits behind a statement, or goes on."""
+    operands = LaneOperands(place.statement, combination)
+    run = make(operands)
+    reads = readers(operands)
+    writes = [writer(bound, type_, place.function) for bound, type_ in operands.results]
+
+    def step(thread: Thread) -> int | None:
+        thread.pc = place.statement.pc
+        run(Issuer(thread, reads, writes))
+        return place.following if thread.state is State.READY else None
+
+    return step
+
+
+def waiting(makes: Mapping[str, MakeAtOnce]) -> dict[str, Callable[[StatementContext], Next]]:
+    """`_may_wait` of a table of statements."""
+    return {name: partial(_may_wait, make) for name, make in makes.items()}
 
 
 def each(makes: Mapping[str, _Make[W]]) -> dict[str, Callable[[Statement, Function], ThreadStep]]:

@@ -10,12 +10,12 @@ import numpy as np
 
 from dtypes import Array
 from emulator.machine.reference import memory
-from emulator.machine.reference.control import Next, StatementContext
-from emulator.machine.reference.operands import Read, Write, addresses, reader, writer
-from emulator.machine.reference.thread import Cluster, State, Thread
+from emulator.machine.reference.operands import Read, addresses
+from emulator.machine.reference.thread import Cluster, Thread
 from emulator.machine.shared.failure import Failure
-from emulator.machine.shared.mbarriers import SIZE, PhaseTest
 from emulator.machine.shared.operands import space_of, to_shared
+from emulator.machine.shared.phases import SIZE, PhaseWait
+from emulator.machine.shared.waiting import State
 from emulator.memory import mbarrier
 from emulator.memory.mbarrier import Barrier, Change
 from emulator.memory.windows import RANK_BITS
@@ -93,62 +93,37 @@ def _put(thread: Thread, barrier: int, word: int) -> None:
 # --- waiting --------------------------------------------------------------------------------------
 
 
-class PhaseWait(NamedTuple):
-    """The phase that a thread waits for."""
+class Waiting(NamedTuple):
+    """The phase that a thread waits for, and what is told when it goes on: whether that is over."""
 
-    barrier: int
-    #: a parity, or a token
-    given: int
-    test: PhaseTest
-    write: Write
+    phase: PhaseWait
+    finish: Callable[[Thread, bool], None]
 
     def over(self, thread: Thread) -> bool:
         words, place = words_of(thread, self.barrier)
-        return bool(self.test.is_over(int(words[place]), self.given))
+        return bool(self.phase.is_over(int(words[place])))
+
+    @property
+    def barrier(self) -> int:
+        return int(self.phase.barriers)
 
 
-def _wait_of(place: StatementContext) -> Callable[[Thread], PhaseWait]:
-    statement = place.statement
-    barrier, test = barrier_of(statement), PhaseTest(statement)
-    read = reader(test.given, test.type)
-    write = writer(statement.operands["p"], "pred", place.function)
-    return lambda thread: PhaseWait(barrier(thread), read(thread), test, write)
+def wait(thread: Thread, phase: PhaseWait, finish: Callable[[Thread, bool], None]) -> None:
+    """A thread stops, to go on behind its statement."""
+    thread.stops(State.MBARRIER, thread.pc + 1, Waiting(phase, finish))
+    thread.cluster.waiting.append(thread)
 
 
-def test_wait(place: StatementContext) -> Next:
-    """test_wait: whether the phase is over now."""
-    find = _wait_of(place)
-
-    def run(thread: Thread) -> int:
-        wait = find(thread)
-        wait.write(thread, int(wait.over(thread)))
-        return place.following
-
-    return run
-
-
-def try_wait(place: StatementContext) -> Next:
-    """try_wait: goes on once the phase is over, or when nothing else can happen."""
-    find = _wait_of(place)
-
-    def run(thread: Thread) -> int | None:
-        wait = find(thread)
-        cluster = thread.cluster
-        cluster.pending.before_wait(np.array([wait.barrier]))
-        if wait.over(thread):
-            wait.write(thread, 1)
-            return place.following
-        thread.stops(State.MBARRIER, place.following, wait)
-        cluster.waiting.append(thread)
-        return None
-
-    return run
+def waiting_of(thread: Thread) -> Waiting:
+    """The wait of a thread that waits for a phase."""
+    assert isinstance(thread.wait, Waiting)
+    return thread.wait
 
 
 def wake(cluster: Cluster) -> None:
     """Lets threads go on whose phase is over."""
     for thread in list(cluster.waiting):
-        if thread.wait.over(thread):
+        if waiting_of(thread).over(thread):
             _release(cluster, thread, True)
 
 
@@ -160,9 +135,6 @@ def time_out(cluster: Cluster) -> None:
 
 def _release(cluster: Cluster, thread: Thread, result: bool) -> None:
     cluster.waiting.remove(thread)
-    thread.wait.write(thread, int(result))
+    waiting_of(thread).finish(thread, result)
     thread.state, thread.wait = State.READY, None
     thread.run.progress += result
-
-
-FLOWS = {"mbarrier.test_wait": test_wait, "mbarrier.try_wait": try_wait}

@@ -8,7 +8,7 @@ addresses. Every access ends at `find`, which gives the bytes that it goes to.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -52,6 +52,20 @@ def update(
     old = int.from_bytes(place, "little")
     put(thread, place, change(old).to_bytes(size, "little"))
     return old
+
+
+def by_elements(
+    rule: Callable[..., int], size: int, operands: Sequence[Sequence[int]]
+) -> Callable[[int], int]:
+    """The change that a rule makes to each element of `size` bits; `operands` has the elements of
+    each operand."""
+
+    def change(old: int) -> int:
+        parts = [old >> i * size & (1 << size) - 1 for i in range(len(operands[0]))]
+        new = [rule(part, *given) for part, *given in zip(parts, *operands, strict=True)]
+        return sum(word << i * size for i, word in enumerate(new))
+
+    return change
 
 
 def find(
@@ -164,15 +178,6 @@ def block_of(thread: Thread, address: int) -> Block:
         )
         raise AccessError(Fault(0, address, "out of bounds", reason))
     return cluster.blocks[rank]
-
-
-def of_devices(thread: Thread, address: int, size: int) -> list[int]:
-    """The addresses in the memory of each device that a multimem address stands for.
-
-    Raises AccessError for an address that is none.
-    """
-    (found,) = thread.run.arena.of_devices(np.array([address], np.uint64), size)
-    return [int(x[0]) for x in found.addresses]
 
 
 # --- generic addresses ----------------------------------------------------------------------------

@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from emulator.arith.scalar.types import TYPES, ScalarType
-from emulator.machine.reference.special import special
 from emulator.machine.reference.thread import Thread
+from emulator.machine.shared.special import CLOCKS, Readers, value_of
 from emulator.memory.windows import RANK_BITS
 from emulator.ptx.program import (
     REGISTER_BITS,
@@ -102,6 +102,26 @@ def guard_of(guard: Guard | None) -> Read | None:
         return None
     index, wanted = guard.index, int(not guard.negated)
     return lambda thread: thread.registers[index] == wanted
+
+
+# --- special registers (PTX ISA 10) --------------------------------------------------------------
+
+
+def special(name: str) -> Callable[[Thread], int]:
+    """The word of a special register, as a function of the thread.
+
+    Raises UnsupportedError for one that is not modelled.
+    """
+    if name in CLOCKS:
+        bits, low = CLOCKS[name]
+        return lambda thread: thread.run.now() >> low & (1 << bits) - 1
+    value = value_of(name)
+    return lambda thread: int(value(_reader(thread)))
+
+
+def _reader(thread: Thread) -> Readers:
+    run, number = thread.run, thread.block.number
+    return Readers(thread.index, number, run.size, run.block, run.cluster, run.launch)
 
 
 # --- writing --------------------------------------------------------------------------------------

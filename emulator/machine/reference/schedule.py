@@ -21,13 +21,13 @@ from emulator.machine.reference.thread import (
     Each,
     Flow,
     Position,
-    State,
     Thread,
     Together,
     Warp,
 )
 from emulator.machine.report import failure_of
 from emulator.machine.shared.failure import Failure, over_limit
+from emulator.machine.shared.waiting import FOR_OTHERS, State
 from emulator.ptx.program import Statement
 
 #: backward branches after which a thread lets others go first, whatever it does
@@ -226,14 +226,14 @@ def _gather(pc: int, step: Together, threads: list[Thread]) -> None:
         if step.mask is not None and not (mask := step.mask(thread)) >> thread.lane & 1:
             failure = Failure("membermask", f"the lane is not in its own membermask {mask:#010x}")
             raise placed(failure, [thread], thread.run.program.statements[pc])
-        thread.stops(State.LANES, pc)
+        thread.stops(State.WARP if step.lanes <= WARP else State.WARPGROUP, pc)
     _meet(here[0].warp, pc, step)
 
 
 def _meet(warp: Warp, pc: int, step: Together) -> None:
     """Executes a statement if all are there that its threads wait for."""
     peers = warp.threads if step.lanes <= WARP else warp.block.warpgroup(warp.number)
-    here = [t for t in peers if t.state is State.LANES and t.pc == pc]
+    here = [t for t in peers if t.state in FOR_OTHERS and t.pc == pc]
     alive = [t for t in peers if t.state is not State.ENDED]
     if step.mask is None:
         if here and len(here) == len(alive):
@@ -266,7 +266,7 @@ def end(thread: Thread) -> None:
     thread.run.progress += 1
     thread.run.changes += 1
     for peer in thread.block.warpgroup(thread.warp.number):
-        if peer.state is State.LANES:
+        if peer.state in FOR_OTHERS:
             step = thread.run.code[peer.pc]
             assert isinstance(step, Together)
             _meet(peer.warp, peer.pc, step)

@@ -13,8 +13,6 @@ from emulator.machine.reference import (
     issuer,
     lanes,
     matrix,
-    mbarriers,
-    synchronisation,
     tcgen05,
     tensors,
     wgmma,
@@ -24,6 +22,7 @@ from emulator.machine.reference.control import StatementContext
 from emulator.machine.reference.schedule import MOST_TURNS
 from emulator.machine.reference.thread import Each, Flow, Step, Thread, Together
 from emulator.machine.shared import statements
+from emulator.machine.shared import tcgen05 as shared_tcgen05
 from emulator.ptx.program import Function, Program, Statement
 
 #: backward branches after which it is time to look at others, where a thread looks at memory that
@@ -38,16 +37,10 @@ EACH: dict[str, Callable[[Statement, Function], ThreadStep]] = {
     "st": access.store,
     "atom": access.atomic,
     "red": access.atomic,
-    "multimem.ld_reduce": access.load_reduced,
-    "multimem.st": access.store_multicast,
-    "multimem.red": access.reduce_multicast,
-    "alloca": access.allocate_on_stack,
-    "stacksave": access.save_stack,
-    "stackrestore": access.restore_stack,
     **issuer.each(tensors.EACH),
     **issuer.each(statements.AT_ONCE),
     **issuer.each(statements.EACH),
-    **tcgen05.EACH,
+    **issuer.each(shared_tcgen05.EACH),
 }
 #: stores -> the order in which threads store
 ORDERS = {
@@ -56,7 +49,7 @@ ORDERS = {
     "sust": access.storing_order_on_surface,
 }
 #: the same of those that say where a thread goes on, and of those that threads execute together
-FLOWS = {**control.FLOWS, **synchronisation.FLOWS, **mbarriers.FLOWS}
+FLOWS = {**control.FLOWS, **issuer.waiting(statements.WAITING)}
 TOGETHER: dict[str, Callable[[Statement, Function], Together]] = {
     **lanes.TOGETHER,
     **issuer.together(statements.BY_WARP),

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from enum import Enum
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,25 +21,13 @@ from emulator.machine.shared.pending import Pending
 from emulator.machine.shared.place import Index
 from emulator.machine.shared.products import WARPGROUPS, Products
 from emulator.machine.shared.tensor_order import Pairs
+from emulator.machine.shared.waiting import State
 from emulator.memory.arena import Arena
 from emulator.memory.tensor_memory import TensorMemory
 from emulator.ptx.program import Function, Program
 from emulator.targets import Target
 
 WARP, WARPGROUP = 32, 128
-
-
-class State(Enum):
-    """State of a thread."""
-
-    READY = "ready"
-    LANES = "waits for threads that execute the statement with it"
-    BARRIER = "waits at a barrier"
-    CLUSTER = "waits at the barrier of its cluster"
-    MBARRIER = "waits for a phase of an mbarrier"
-    TENSOR = "waits for columns of tensor memory"
-    PAIR = "waits for a warp of the other block of its pair to execute it, too"
-    ENDED = "ended"
 
 
 # --- threads --------------------------------------------------------------------------------------
@@ -88,12 +75,12 @@ class Thread:
         self.local = bytearray(function.local_bytes)
         self.state = State.READY
         #: the condition that it waits for
-        self.wait: Any = None
+        self.wait: object = None
         #: threads of an earlier epoch go first
         self.epoch = 0
         #: backward branches since it last gave way to others, and what it held at the last look
         self.loops = 0
-        self.polled: Any = None
+        self.polled: object = None
 
     @property
     def block(self) -> Block:
@@ -135,7 +122,7 @@ class Thread:
         self.calls = self.calls[:-1]
         return left
 
-    def stops(self, state: State, pc: int, wait: Any = None) -> None:
+    def stops(self, state: State, pc: int, wait: object = None) -> None:
         """The thread waits; `pc` is where it goes on."""
         self.state, self.pc, self.wait = state, pc, wait
 

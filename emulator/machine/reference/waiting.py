@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from emulator.machine.reference.mbarriers import PhaseWait, ledger_of, words_of
+from emulator.machine.reference.barriers import Waiting
+from emulator.machine.reference.mbarriers import ledger_of, waiting_of, words_of
 from emulator.machine.reference.schedule import placed
-from emulator.machine.reference.thread import WARP, Cluster, State, Thread
+from emulator.machine.reference.thread import WARP, Cluster, Thread
 from emulator.machine.shared.barriers import arrival_text
 from emulator.machine.shared.failure import Failure
-from emulator.machine.shared.mbarriers import SIZE
-from emulator.machine.shared.waiting import Waiter, ended_text, table
+from emulator.machine.shared.phases import SIZE
+from emulator.machine.shared.waiting import BEHIND, FOR_OTHERS, State, Waiter, ended_text, table
 
 
 def deadlock(clusters: Sequence[Cluster]) -> Exception:
@@ -30,8 +31,7 @@ def deadlock(clusters: Sequence[Cluster]) -> Exception:
 
 def pc_of(thread: Thread) -> int:
     """The number of the statement that a thread waits at."""
-    after = thread.state in (State.BARRIER, State.CLUSTER, State.MBARRIER)
-    return thread.pc - 1 if after else thread.pc
+    return thread.pc - (thread.state in BEHIND)
 
 
 def _waiter(threads: Sequence[Thread]) -> Waiter:
@@ -55,7 +55,7 @@ def what_for(threads: Sequence[Thread]) -> str:
             if t.state is not State.ENDED and t not in first.cluster.arrived
         ]
         return f"barrier of the cluster: {len(missing)} threads have not arrived"
-    if first.state is State.LANES:
+    if first.state in FOR_OTHERS:
         absent = [t.index for t in first.warp.alive if t not in threads]
         return f"{first.state.value}; threads of its warp elsewhere: {absent or 'none'}"
     if first.state is State.TENSOR:
@@ -68,7 +68,8 @@ def what_for(threads: Sequence[Thread]) -> str:
 
 
 def _barrier(thread: Thread) -> str:
-    number = thread.wait[0]
+    assert isinstance(thread.wait, Waiting)
+    number = thread.wait.number
     barrier = thread.block.barriers[number]
     whole = barrier.expected or WARP * sum(bool(warp.alive) for warp in thread.block.warps)
     text = arrival_text(number, barrier.arrived, whole)
@@ -77,9 +78,10 @@ def _barrier(thread: Thread) -> str:
 
 
 def _mbarrier(thread: Thread) -> str:
-    wait: PhaseWait = thread.wait
+    wait = waiting_of(thread)
     words, place = words_of(thread, wait.barrier)
     name = thread.run.launch.shared_name(place * SIZE, SIZE)
     ledger, _ = ledger_of(thread, wait.barrier)
-    text = f"mbarrier {name}, {wait.test.lacking(int(words[place]), ledger[place], wait.given)}"
+    lacking = wait.phase.test.lacking(int(words[place]), ledger[place], int(wait.phase.given))
+    text = f"mbarrier {name}, {lacking}"
     return text + ended_text([warp.number for warp in thread.block.warps if not warp.alive])

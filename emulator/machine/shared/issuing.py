@@ -21,9 +21,11 @@ from emulator.isa.ordinary.instruction import OrdinaryInstruction
 from emulator.machine.shared.failure import Failure
 from emulator.machine.shared.operands import constant, ordinary, space_of, to_shared
 from emulator.machine.shared.pending import POISON, Pending, Transfer
+from emulator.machine.shared.phases import PhaseWait
 from emulator.machine.shared.tensor_order import Pairs, TensorOperation
 from emulator.memory.arena import Arena
 from emulator.memory.mbarrier import Change
+from emulator.memory.multicast import OfDevices
 from emulator.memory.space import Space
 from emulator.memory.tensor_memory import TensorMemory
 from emulator.memory.windows import RANK_BITS
@@ -77,6 +79,12 @@ class TensorCoreWatch(Protocol):
     def given_back(self, memory: TensorMemory, address: int, columns: int, lane: int) -> None: ...
 
 
+class PhaseWatch(Protocol):
+    """Checks of phases: who has seen which end."""
+
+    def waited(self, lanes: Places, places: Places) -> None: ...
+
+
 class Watch(Protocol):
     """Checks of asynchronous statements, where a launch brings some."""
 
@@ -90,6 +98,8 @@ class Watch(Protocol):
     def mbarrier_init(self, lanes: Places, places: Places) -> None: ...
     def mbarrier_inval(self, lanes: Places, places: Places) -> None: ...
     def mbarrier_used(self, lanes: Places, places: Places, *, arrives: bool = True) -> None: ...
+    @property
+    def sync(self) -> PhaseWatch: ...
 
 
 class Issuer(Protocol):
@@ -125,9 +135,8 @@ class Issuer(Protocol):
     ) -> Span:
         """Finds the memory of an access; raises AccessError where the access is illegal."""
 
-    def of_devices(self, address: int, size: int) -> list[int]:
-        """The addresses in the memory of each device that a multimem address stands for; raises
-        AccessError for an address that is none."""
+    def of_devices(self, addresses: Array, size: int) -> Iterator[OfDevices]:
+        """As that of an `Executor`."""
 
     def change(self, barrier: int, change: Change) -> None:
         """Changes an mbarrier, and lets those go on that wait for it."""
@@ -193,17 +202,45 @@ class Executor(Protocol):
         """Writes bytes at the addresses of some of the threads; `size`: those of the whole access
         that they are a part of."""
 
-    def update(
-        self, addresses: Array, ins: OrdinaryInstruction, words: Words, which: Places
-    ) -> None:
-        """Executes a reduction on global memory for some of the threads."""
+    def update(self, addresses: Array, ins: OrdinaryInstruction, raw: Array, which: Places) -> None:
+        """Executes a reduction on global memory for some of the threads; `raw` are the bytes
+        ``(n, size)`` that are combined with memory, word by word."""
+
+    def of_devices(self, addresses: Array, size: int) -> Iterator[OfDevices]:
+        """Where accesses at multimem addresses lead to, in the memory of each device; raises
+        AccessError for an address that is none."""
 
     def change_barriers(self, barriers: Words, change: Change) -> Words:
         """Changes the mbarrier of each thread, or a single one, and lets those go on that wait for
         it; the words before that."""
 
+    def barrier_words(self, barriers: Words) -> Words:
+        """The words that mbarriers hold."""
+
+    def wait_for(self, wait: PhaseWait, over: Words, write: Write) -> None:
+        """Waits for phases; `write` gives a thread that goes on whether its phase is over."""
+
+    def arrive(self, arrival: Arrival) -> None:
+        """Arrives at a barrier of the block, and waits for it."""
+
+    def arrive_in_cluster(self) -> None:
+        """Arrives at the barrier of the cluster."""
+
+    def wait_in_cluster(self) -> None:
+        """Waits for the phase of that barrier in which the threads have arrived."""
+
     def put_barriers(self, barriers: Words, counts: Words) -> None:
         """Makes mbarriers that expect counts of arrivals."""
+
+    @property
+    def stack_top(self) -> int:
+        """First byte of local memory that no call of the threads takes."""
+
+    def set_stack(self, end: int) -> None:
+        """Says where the stack of the threads' call ends."""
+
+    def need_local(self, size: int) -> None:
+        """Makes room for so many bytes of local memory in each thread."""
 
     def copy(self, to: Words, source: Words, sizes: Words, size: int) -> None:
         """Issues cp.async of `size` bytes each, of which so many come from global memory."""
@@ -225,8 +262,24 @@ Read = Callable[[_Reader[int]], int]
 Run = Callable[[Issuer], None]
 RunAtOnce = Callable[[Executor], None]
 Write = Callable[[Executor, Words], None]
+#: takes the votes at a bar.red: how many threads voted, and how many voted true
+Finish = Callable[[Executor, Words, Words], None]
+
+
+class Arrival(NamedTuple):
+    """An arrival of threads at a barrier of their block."""
+
+    number: Words
+    #: how many it is for; 0: all of the block
+    threads: Words
+    waits: bool
+    #: of bar.red: their votes, and what is told of all votes when they go on
+    vote: Words | None
+    finish: Finish | None
+
+
 #: the words in memory and the given ones -> the new ones in memory
-Combine = Callable[[Array, Array], Array]
+Combine = Callable[..., Array]
 
 
 class Wanted(NamedTuple):
@@ -360,8 +413,9 @@ class Issue:
         address = self._target(who)
         barrier = None if self._barrier is None else self._barrier(who)
         if self._to_devices:
-            for place in who.of_devices(address, size):
-                yield who.find(self.to, place, size, alignment, write=True), barrier
+            (part,) = who.of_devices(np.array([address], np.uint64), size)
+            for (place,) in part.addresses:
+                yield who.find(self.to, int(place), size, alignment, write=True), barrier
             return
         if self._mask is None:
             yield who.find(self.to, address, size, alignment, write=True), barrier

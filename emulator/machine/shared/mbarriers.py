@@ -1,9 +1,9 @@
-"""All engines: statements that change mbarriers, and what waits ask of them (PTX ISA 9.7.13.15).
-
-An engine finds the barriers and lets threads wait for their phases.
-"""
+"""All engines: statements on mbarriers (PTX ISA 9.7.13.15). An engine finds the barriers, and lets
+threads wait for their phases."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 import numpy as np
 
@@ -16,12 +16,10 @@ from emulator.machine.shared.issuing import (
     require,
 )
 from emulator.machine.shared.operands import ordinary
+from emulator.machine.shared.phases import PhaseTest, PhaseWait
 from emulator.memory import mbarrier
 from emulator.memory.mbarrier import MAX_COUNT, Change
 from emulator.ptx.program import Bound, Statement
-
-#: bytes of a barrier
-SIZE = 8
 
 
 class Arrival:
@@ -106,6 +104,47 @@ def invalidate(operands: LaneOperands) -> RunAtOnce:
     return run
 
 
+# --- waiting --------------------------------------------------------------------------------------
+
+
+def _wait_of(operands: LaneOperands) -> Callable[[Executor], PhaseWait]:
+    test = PhaseTest(operands.statement)
+    barrier, given = operands.barrier(), operands.word(test.operand, test.type)
+    return lambda who: PhaseWait(barrier(who), given(who), test)
+
+
+def _seen(who: Executor, wait: PhaseWait) -> Words:
+    """Whether the phases are over; the checks are told of those that are."""
+    done = wait.is_over(who.barrier_words(wait.barriers))
+    if who.watch is not None:
+        who.watch.mbarrier_used(who.lanes, np.atleast_1d(wait.barriers), arrives=False)
+        seen = np.broadcast_to(done, who.lanes.shape)
+        who.watch.sync.waited(who.lanes[seen], np.broadcast_to(wait.barriers, seen.shape)[seen])
+    return done
+
+
+def test_wait(operands: LaneOperands) -> RunAtOnce:
+    """test_wait: whether the phase is over now."""
+    find, write = _wait_of(operands), operands.result(operands.statement.operands["p"], "pred")
+
+    def run(who: Executor) -> None:
+        write(who, _seen(who, find(who)))
+
+    return run
+
+
+def try_wait(operands: LaneOperands) -> RunAtOnce:
+    """try_wait: goes on once the phase is over, or when nothing else can happen."""
+    find, write = _wait_of(operands), operands.result(operands.statement.operands["p"], "pred")
+
+    def run(who: Executor) -> None:
+        wait = find(who)
+        who.pending.before_wait(np.atleast_1d(wait.barriers))
+        who.wait_for(wait, _seen(who, wait), write)
+
+    return run
+
+
 AT_ONCE: dict[str, MakeAtOnce] = {
     "mbarrier.init": initialise,
     "mbarrier.inval": invalidate,
@@ -114,54 +153,7 @@ AT_ONCE: dict[str, MakeAtOnce] = {
     "mbarrier.expect_tx": arrive,
     "mbarrier.complete_tx": arrive,
     "mbarrier.pending_count": pending_count,
+    "mbarrier.test_wait": test_wait,
 }
-
-
-# --- waiting --------------------------------------------------------------------------------------
-
-
-class PhaseTest:
-    """test_wait and try_wait: the phase of a parity, or the one in which a token was given."""
-
-    def __init__(self, statement: Statement) -> None:
-        self.by_parity = "parity" in statement.signature
-        #: the operand, and its type
-        self.given = statement.operands["parity" if self.by_parity else "state"]
-        self.type = "u32" if self.by_parity else "b64"
-
-    def is_over(self, word: Words, given: Words) -> Words:
-        """True if the phase of a barrier that holds a word is over."""
-        if self.by_parity:
-            return mbarrier.parity_over(word, given)
-        return mbarrier.phase_over(word, given)
-
-    def text(self, given: int) -> str:
-        """The phase, for messages."""
-        return f"parity {given & 1}" if self.by_parity else "its token's phase"
-
-    def lacking(self, word: int, entry: int, given: int) -> str:
-        """What a wait lacks of a barrier with a word and a ledger entry, for messages."""
-        held, (over, expects) = mbarrier.Barrier.decode(word), mbarrier.history(entry)
-        text = f"{self.text(given)}: {missing(held)}"
-        if held.transactions:
-            verb = "bring" if held.transactions < 0 else "have brought"
-            brought = expects - held.transactions
-            text += f"; the phase expects {expects:,} bytes, its copies {verb} {brought:,}"
-        if not over:
-            return text
-        text += f"; the barrier is in phase {over}, counted from 0"
-        if self.by_parity:
-            text += f", and parity {given & 1} asks for the end of this phase"
-            if held.pending == held.expected and not expects and not held.transactions:
-                text += (
-                    f"; phase {over - 1} is over, and a wait for it asks for parity {~given & 1}"
-                )
-        return text
-
-
-def missing(held: mbarrier.Barrier) -> str:
-    """The arrivals and bytes that the phase of a barrier still waits for, for messages."""
-    text = f"{held.pending} of {held.expected} arrivals"
-    if held.transactions >= 0:
-        text += f" and {held.transactions:,} bytes"
-    return f"{text} are outstanding"
+#: threads that execute it may wait behind it
+WAITING: dict[str, MakeAtOnce] = {"mbarrier.try_wait": try_wait}

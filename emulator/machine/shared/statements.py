@@ -7,10 +7,13 @@ from typing import TypeVar
 
 from emulator.machine.shared import (
     addresses,
+    barriers,
     bulk,
     cancel,
     copies,
     mbarriers,
+    multimem,
+    stack,
     surfaces,
     tensor_maps,
     textures,
@@ -23,11 +26,15 @@ EACH: dict[str, Make] = {**bulk.EACH, **cancel.EACH, **tensor_maps.EACH}
 AT_ONCE: dict[str, MakeAtOnce] = {
     **addresses.AT_ONCE,
     **mbarriers.AT_ONCE,
+    **multimem.AT_ONCE,
+    **stack.AT_ONCE,
     **copies.AT_ONCE,
     **cancel.AT_ONCE,
     **textures.AT_ONCE,
     **surfaces.AT_ONCE,
 }
+#: the same, where they may have to wait behind it
+WAITING: dict[str, MakeAtOnce] = {**barriers.WAITING, **mbarriers.WAITING}
 #: a warp does it, by its first lane
 BY_WARP: dict[str, Make] = tensor_maps.BY_WARP
 

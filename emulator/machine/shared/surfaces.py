@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import NamedTuple, cast
+from typing import Literal, NamedTuple, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,15 +13,25 @@ from emulator.arith.scalar.types import TYPES
 from emulator.arith.texel_codes import codes
 from emulator.isa.ordinary.instruction import OrdinaryInstruction, parse
 from emulator.machine.shared.failure import Failure
-from emulator.machine.shared.handles import named
 from emulator.machine.shared.issuing import Executor, LaneOperands, MakeAtOnce, RunAtOnce
 from emulator.machine.shared.operands import ordinary
 from emulator.memory.surface import Mode, SurfaceError, Texels
 from emulator.ptx.program import Address, Bound, Statement, items_of
 
 Raw = NDArray[np.uint8]
+T = TypeVar("T")
 #: registers that count, of coordinates in four
 _COUNTED = {"3d": 3, "a2d": 3}
+
+
+def named(
+    objects: Mapping[int, T], kind: Literal["texture", "surface"], handle: int, index: int
+) -> T:
+    """The object of a handle; Failure, of the lane at `index`, where it names none."""
+    if handle in objects:
+        return objects[handle]
+    reason = f"the handle {handle:#x} names no {kind}; pass a {kind.capitalize()}, or bind one"
+    raise Failure(kind, reason, index)
 
 
 def coordinates_of(statement: Statement) -> tuple[Bound, ...]:
@@ -200,7 +210,8 @@ def reduce(operands: LaneOperands) -> RunAtOnce:
             _check_aligned(part)
             if len(part.inside):
                 update = update_of(operands.statement, part.texels)
-                who.update(part.addresses, update, words[part.inside], part.inside)
+                raw = words[part.inside, None].view(np.uint8)
+                who.update(part.addresses, update, raw, part.inside)
 
     return run
 

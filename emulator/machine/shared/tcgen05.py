@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
@@ -26,14 +26,20 @@ from emulator.machine.shared.issuing import (
     same_barrier,
     shared_offset,
 )
+from emulator.machine.shared.pending import Pending
 from emulator.machine.shared.tensor_order import Load, TensorOperation
+from emulator.machine.shared.waiting import State
 from emulator.memory.descriptors import load_rows
 from emulator.memory.mbarrier import Change
 from emulator.memory.space import Space
-from emulator.ptx.program import Statement, registers_of
+from emulator.ptx.program import Bound, Statement, registers_of
 from emulator.warp.tensor_mma import Operands as MmaOperands
 
 _WARP = 32
+
+#: the registers of an operand, as an engine has them
+R = TypeVar("R")
+R_contra = TypeVar("R_contra", contravariant=True)
 
 
 def instruction(statement: Statement) -> Tcgen05:
@@ -74,7 +80,7 @@ def _issue(who: Issuer, statement: Statement, operation: TensorOperation) -> Non
 Attempt = Callable[[Issuer], bool]
 
 
-def arrives(who: Issuer, statement: Statement) -> None:
+def _arrives(who: Issuer, statement: Statement) -> None:
     """A warp comes to an operation; of a pair of blocks one warp of each executes it."""
     ins = instruction(statement)
     if ins.cta_group > 1:
@@ -132,14 +138,6 @@ def _relinquish(operands: Operands) -> Attempt:
     return attempt
 
 
-#: each is executed by one warp, of a pair of blocks by one warp of each
-ALLOCATIONS: dict[str, Callable[[Operands], Attempt]] = {
-    "tcgen05.alloc": _allocate,
-    "tcgen05.dealloc": _deallocate,
-    "tcgen05.relinquish_alloc_permit": _relinquish,
-}
-
-
 # --- ld, st ---------------------------------------------------------------------------------------
 
 
@@ -148,12 +146,12 @@ def _split(operands: Operands) -> int:
     return operands.constant("split_off") if "split_off" in operands else 0
 
 
-def written(statement: Statement) -> list[Operand]:
+def _written(statement: Statement) -> list[Operand]:
     """The operands that a ld writes."""
     return [x for x in statement.signature.operands if x.use == "written"]
 
 
-class TensorLoad:
+class _TensorLoad:
     """A tcgen05.ld: what warps read, and when their registers have it."""
 
     def __init__(self, operands: Operands) -> None:
@@ -161,7 +159,7 @@ class TensorLoad:
         self._ins, self._split = instruction(self._statement), _split(operands)
         self._find = operands.address("taddr", same=True)
         self._waits = tensor_order.Waits(self._statement.pc)
-        bounds = [self._statement.operands[x.name] for x in written(self._statement)]
+        bounds = [self._statement.operands[x.name] for x in _written(self._statement)]
         self._registers = [i for bound in bounds for i in registers_of(bound)]
 
     def issue(self, warps: Sequence[Issuer], results: Sequence[Any]) -> list[Load]:
@@ -196,7 +194,7 @@ class TensorLoad:
         return made
 
 
-def store(operands: Operands) -> Callable[[Issuer, Array], None]:
+def _store_one(operands: Operands) -> Callable[[Issuer, Array], None]:
     """tcgen05.st of a warp: takes the words ``(32, registers)``."""
     ins, split = instruction(operands.statement), _split(operands)
     shape, num, unpacked = tensor_cores.Access.of(ins)
@@ -376,5 +374,118 @@ EACH: dict[str, Make] = {
     "tcgen05.mma": _multiply,
     "tcgen05.commit": _commit,
 }
-#: statements that change nothing here: operations of a thread stay in their order
-FENCES = [f"tcgen05.fence::{x}_thread_sync" for x in ("before", "after")]
+
+
+# --- whole warps ----------------------------------------------------------------------------------
+
+
+class Warps(Protocol[R_contra]):
+    """Whole warps that execute a statement together."""
+
+    @property
+    def pending(self) -> Pending:
+        """Operations under way."""
+
+    @property
+    def every(self) -> Sequence[Issuer]:
+        """Each of them, with the operands that its statement asks for."""
+
+    def wake_pairs(self) -> None:
+        """Lets warps look again that wait for one of the other block of their pair."""
+
+    def come_again(self, goes_on: Sequence[bool], state: State) -> None:
+        """Warps that cannot go on wait, and come to the statement again."""
+
+    def read(self, registers: R_contra) -> Array:
+        """The words ``(warps, 32, registers)`` of an operand."""
+
+    def write(self, registers: R_contra, words: Array) -> None:
+        """Gives words ``(warps, 32, registers)`` to an operand."""
+
+    def write_one(self, registers: R_contra, lane: int, words: Array) -> None:
+        """The same for one warp, by its first lane."""
+
+
+#: what an engine makes of the registers of an operand
+MakeRegisters = Callable[[Operand, Bound], R]
+RunByWarps = Callable[[Warps[R]], None]
+MakeByWarps = Callable[[Operands, MakeRegisters[R]], RunByWarps[R]]
+
+
+def _allocation(
+    make: Callable[[Operands], Attempt], operands: Operands, registers: MakeRegisters[R]
+) -> RunByWarps[R]:
+    """Warps wait for one of the other block of their pair each, then for columns."""
+    attempt, statement = make(operands), operands.statement
+
+    def run(warps: Warps[R]) -> None:
+        every = warps.every
+        for who in every:
+            _arrives(who, statement)
+        met = [is_met(who, statement) for who in every]
+        warps.wake_pairs()
+        if not all(met):
+            warps.come_again(met, State.PAIR)
+            return
+        done = []
+        for who in every:
+            done.append(attempt(who))
+            if done[-1]:
+                who.pairs.leave(who.lane)
+        if not all(done):
+            warps.come_again(done, State.TENSOR)
+
+    return run
+
+
+def _load(operands: Operands, registers: MakeRegisters[R]) -> RunByWarps[R]:
+    """ld: the registers of warps."""
+    issue, statement = _TensorLoad(operands).issue, operands.statement
+    results = [registers(x, statement.operands[x.name]) for x in _written(statement)]
+
+    def run(warps: Warps[R]) -> None:
+        if loads := issue(warps.every, results):
+            parts = zip(*(load.found for load in loads), strict=True)
+            for result, words in zip(results, parts, strict=True):
+                warps.write(result, np.stack(words))
+
+    return run
+
+
+def _store(operands: Operands, registers: MakeRegisters[R]) -> RunByWarps[R]:
+    """st: the registers of warps to tensor memory."""
+    run_one, statement = _store_one(operands), operands.statement
+    source = registers(statement.signature["src"], statement.operands["src"])
+
+    def run(warps: Warps[R]) -> None:
+        for who, words in zip(warps.every, warps.read(source), strict=True):
+            run_one(who, words)
+
+    return run
+
+
+def _wait_for_loads(operands: Operands, registers: MakeRegisters[R]) -> RunByWarps[R]:
+    """wait::ld: registers that warps have loaded."""
+
+    def run(warps: Warps[R]) -> None:
+        for load in tensor_order.arrived(warps.pending, [who.lane for who in warps.every]):
+            for result, words in zip(load.results, load.found, strict=True):
+                warps.write_one(result, load.lane, words)
+
+    return run
+
+
+def _wait_for_stores(operands: Operands, registers: MakeRegisters[R]) -> RunByWarps[R]:
+    """wait::st: what warps have stored is in tensor memory."""
+    return lambda warps: tensor_order.stored(warps.pending, [who.lane for who in warps.every])
+
+
+BY_WARPS: dict[str, MakeByWarps[Any]] = {
+    "tcgen05.alloc": partial(_allocation, _allocate),
+    "tcgen05.dealloc": partial(_allocation, _deallocate),
+    "tcgen05.relinquish_alloc_permit": partial(_allocation, _relinquish),
+    "tcgen05.ld": _load,
+    "tcgen05.st": _store,
+    "tcgen05.wait::ld": _wait_for_loads,
+    "tcgen05.wait::st": _wait_for_stores,
+}

@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 
 from dtypes import Array
 from emulator.machine.shared.failure import Failure
-from emulator.machine.shared.handles import named
 from emulator.machine.shared.issuing import Executor, LaneOperands, MakeAtOnce, RunAtOnce
 from emulator.machine.shared.operands import ordinary
+from emulator.machine.shared.surfaces import named
 from emulator.memory.texture import Fetch, Texture, TextureError
 from emulator.ptx.program import Address, Bound, Statement, Vector, items_of
 

@@ -1,8 +1,9 @@
-"""All engines: the table of a deadlock, threads that wait, in words."""
+"""All engines: states of threads, and the table of a deadlock, threads that wait, in words."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from enum import Enum
 from typing import NamedTuple
 
 import numpy as np
@@ -14,6 +15,28 @@ _ROWS = 12
 #: blocks of one row that are named
 _BLOCKS = 4
 _WARP = 32
+
+
+class State(Enum):
+    """State of a thread, or of lanes that run together."""
+
+    READY = "ready"
+    #: parts of the lanes go on in their place
+    SPLIT = "split"
+    WARP = "waits for lanes of its warp"
+    WARPGROUP = "waits for warps of its warpgroup"
+    BARRIER = "waits at a barrier"
+    CLUSTER = "waits at the barrier of its cluster"
+    MBARRIER = "waits for a phase of an mbarrier"
+    TENSOR = "waits for columns of tensor memory"
+    PAIR = "waits for a warp of the other block of its pair to execute it, too"
+    ENDED = "ended"
+
+
+#: states of threads that have executed the statement that they wait at
+BEHIND = (State.BARRIER, State.CLUSTER, State.MBARRIER)
+#: states of threads that wait for others to execute a statement with them
+FOR_OTHERS = (State.WARP, State.WARPGROUP)
 
 
 class Waiter(NamedTuple):

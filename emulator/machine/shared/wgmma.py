@@ -28,9 +28,11 @@ from emulator.machine.shared.products import (
 from emulator.ptx.program import Statement
 
 R_contra = TypeVar("R_contra", bound=RegisterVector, contravariant=True)
+#: what later statements know warpgroups by
+H = TypeVar("H")
 
 
-class Warpgroups(Protocol[R_contra]):
+class Warpgroups(Protocol[R_contra, H]):
     """Whole warpgroups that execute a statement together."""
 
     pending: Pending
@@ -43,13 +45,13 @@ class Warpgroups(Protocol[R_contra]):
         """Their numbers in the grid."""
 
     @property
-    def home(self) -> Any:
+    def home(self) -> H:
         """What later statements know them by."""
 
     def check(self, terms: Terms) -> None:
         """Raises what the product would, as far as its operands are read already."""
 
-    def multiply(self, terms: Terms, home: Any, *, heard: bool = False) -> Array:
+    def multiply(self, terms: Terms, home: H, *, heard: bool = False) -> Array:
         """Sums ``(warpgroups, 128, registers)``; `heard`: checks are told what is read."""
 
     def write(self, registers: R_contra, words: Array) -> None:
@@ -58,17 +60,17 @@ class Warpgroups(Protocol[R_contra]):
     def fill(self, registers: R_contra, word: int) -> None:
         """The same word for all registers of all these warpgroups."""
 
-    def some_of(self, home: Any, which: Indexes) -> Any:
+    def some_of(self, home: H, which: Indexes) -> H:
         """Some of the warpgroups of a product, by their index."""
 
-    def read_of(self, registers: R_contra, home: Any, depth: int) -> Array:
+    def read_of(self, registers: R_contra, home: H, depth: int) -> Array:
         """Registers of warpgroups in a call that they are in, maybe not in the innermost."""
 
-    def write_of(self, registers: R_contra, home: Any, depth: int, words: Array) -> None:
+    def write_of(self, registers: R_contra, home: H, depth: int, words: Array) -> None:
         """Gives words to such registers."""
 
 
-def multiplication(groups: Warpgroups[R], terms: Terms, a: R | None, result: R) -> None:
+def multiplication(groups: Warpgroups[R, H], terms: Terms, a: R | None, result: R) -> None:
     """wgmma.mma_async; `a` is A, where it lies in registers, and `result` the accumulator."""
     if groups.pending.at_once:
         groups.write(result, groups.multiply(terms, groups.home, heard=True))
@@ -92,7 +94,7 @@ def multiplication(groups: Warpgroups[R], terms: Terms, a: R | None, result: R) 
     _by_chance(groups)
 
 
-def _finish(groups: Warpgroups[R], due: Iterable[Due]) -> None:
+def _finish(groups: Warpgroups[R, H], due: Iterable[Due]) -> None:
     """Computes what takes effect now, of the warpgroups that execute a statement."""
     for product, which in due:
         home, depth = groups.some_of(product.home, which), product.depth
@@ -112,7 +114,7 @@ def _chosen(x: Any, which: Indexes) -> Any:
     return x[which] if isinstance(x, np.ndarray) and x.ndim and len(x) > 1 else x
 
 
-def _by_chance(groups: Warpgroups[R]) -> None:
+def _by_chance(groups: Warpgroups[R, H]) -> None:
     _finish(groups, groups.products.by_chance(groups.numbers))
 
 
@@ -123,7 +125,7 @@ def _by_chance(groups: Warpgroups[R]) -> None:
 OnProducts = Callable[[Products, Collection[int]], Iterable[Due]]
 
 
-def in_order(groups: Warpgroups[R], act: OnProducts) -> None:
+def in_order(groups: Warpgroups[R, H], act: OnProducts) -> None:
     """Warpgroups commit their products, or wait for them."""
     if not groups.pending.at_once:
         _finish(groups, act(groups.products, groups.numbers))

@@ -1,5 +1,5 @@
-"""Vector engine: statements that load, store, update memory atomically, and take room on the stack,
-all lanes of a strand at once (PTX ISA 9.7.9)."""
+"""Vector engine: statements that load, store and update memory atomically, all lanes of a strand at
+once (PTX ISA 9.7.9)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dtypes import Array
 from emulator.arith.scalar.atomic_series import Series
 from emulator.arith.scalar.rule import bind_arrays
 from emulator.arith.scalar.types import TYPES
-from emulator.machine.shared.operands import ordinary, space_of, word_type
+from emulator.machine.shared.operands import ordinary, space_of
 from emulator.machine.vector import memory
 from emulator.machine.vector.atomics import Update, update
 from emulator.machine.vector.compute import Step, guarded
@@ -139,47 +139,5 @@ def atomic(statement: Statement, function: Function) -> Step:
         )
         for write, part in zip(writes, taken_apart(old, type_, count), strict=False):
             write(s, part if mask is None else among_all(s, part, mask), mask)
-
-    return guarded(statement, run)
-
-
-# --- the stack ------------------------------------------------------------------------------------
-
-
-def allocate_on_stack(statement: Statement, function: Function) -> Step:
-    """alloca: room in local memory until the function returns."""
-    ins = ordinary(statement)
-    size = reader(statement.operands["size"], ins.types[-1], function)
-    write = writer(statement.operands["d"], ins.types[-1], function)
-    given = statement.operands.get("alignment")
-    alignment = given.word if given is not None else 8  # type: ignore[union-attr]
-
-    def run(s: Strand, mask: Array | None) -> None:
-        wave = s.wave
-        top = wave.stack_top(s)
-        start = -(-top // alignment) * alignment
-        end = start + int(size(s).max())
-        wave.grid.need_local(wave, end)
-        s.frames[-1].stack = end
-        write(s, np.full(len(s), start, TYPES[ins.types[-1]].dtype), mask)
-
-    return guarded(statement, run)
-
-
-def save_stack(statement: Statement, function: Function) -> Step:
-    type_ = word_type(statement.signature["d"])
-    write = writer(statement.operands["d"], type_, function)
-
-    def run(s: Strand, mask: Array | None) -> None:
-        write(s, np.array([s.wave.stack_top(s)], TYPES[type_].dtype), mask)
-
-    return guarded(statement, run)
-
-
-def restore_stack(statement: Statement, function: Function) -> Step:
-    read = reader(statement.operands["a"], word_type(statement.signature["a"]), function)
-
-    def run(s: Strand, mask: Array | None) -> None:
-        s.frames[-1].stack = int(read(s).max())
 
     return guarded(statement, run)

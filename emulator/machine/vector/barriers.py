@@ -9,8 +9,7 @@ have ended are not waited for.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -22,19 +21,30 @@ from emulator.machine.shared.barriers import (
     too_many,
     wrong_barrier,
 )
-from emulator.machine.vector.strand import WARP, Lanes, Parked, State, Strand
+from emulator.machine.shared.failure import Failure
+from emulator.machine.shared.issuing import Arrival, Executor, Finish, Words
+from emulator.machine.shared.waiting import State
+from emulator.machine.vector.strand import WARP, Lanes, Parked, Strand
 
 if TYPE_CHECKING:
     from emulator.machine.vector.wave import Wave
 
 
-@dataclass(eq=False)
-class Waiting:
-    """The condition that a strand waits for at a barrier."""
+#: the lanes of a strand that go on behind a statement, as the statement knows them
+After = Callable[[Strand], Executor]
+
+
+class Waiting(NamedTuple):
+    """The barrier that a strand waits at, and what is told the votes when it goes on."""
 
     barrier: int
-    #: called with the strand, and with what the barrier computed for each lane, when it goes on
-    finish: Callable[[Strand, Array], None] | None
+    finish: Finish | None
+    after: After
+
+
+def waits_at(strand: Strand) -> int | None:
+    """The barrier that a strand waits at; None: at none."""
+    return strand.wait.barrier if isinstance(strand.wait, Waiting) else None
 
 
 def check_barrier(numbers: Array, threads: Array) -> None:
@@ -44,6 +54,11 @@ def check_barrier(numbers: Array, threads: Array) -> None:
         first = int(np.argmax(wrong))
         number, count = (int(x[min(first, len(x) - 1)]) for x in (numbers, threads))
         raise wrong_barrier(number, count, first)
+
+
+def _of_all(s: Strand, words: Words) -> Array:
+    """Words of all lanes of a strand."""
+    return s.spread(np.atleast_1d(words))
 
 
 class Barriers:
@@ -62,35 +77,47 @@ class Barriers:
 
     # --- arriving ---
 
-    def arrive(
-        self,
-        s: Strand,
-        barrier: int,
-        threads: int,
-        pc: int,
-        *,
-        waits: bool = True,
-        vote: Array | None = None,
-        finish: Callable[[Strand, Array], None] | None = None,
-    ) -> None:
-        """All lanes of a strand arrive; with `waits` the strand goes on at `pc` once it may.
+    def arrive(self, s: Strand, arrival: Arrival, pc: int, after: After) -> None:
+        """The lanes of a strand arrive, each at a barrier of its own; those that wait go on at
+        `pc`. Raises Parked where some wait."""
+        numbers, threads = np.atleast_1d(arrival.number), np.atleast_1d(arrival.threads)
+        check_barrier(numbers, threads)
+        keys = numbers + (threads << 8)
+        if len(keys) == 1 or (keys == keys[0]).all():
+            self._arrive(s, int(numbers[0]), int(threads[0]), arrival, pc, after)
+            return
+        for key in np.unique(keys).tolist():
+            mask = keys == key
+            part, vote = s.part(mask, pc), arrival.vote
+            mine = arrival if vote is None else arrival._replace(vote=_of_all(s, vote)[mask])
+            try:
+                self._arrive(part, key & 255, key >> 8, mine, pc, after)
+            except Parked:
+                continue
+            except Failure as error:
+                raise Failure(error.kind, error.reason, int(np.argmax(mask))) from None
+            s.wave.ready.append(part)
+        raise Parked
 
-        Raises Parked where it waits.
-        """
+    def _arrive(
+        self, s: Strand, barrier: int, threads: int, arrival: Arrival, pc: int, after: After
+    ) -> None:
+        """All lanes of a strand arrive at one barrier."""
         self._check(s, barrier, threads)
         wave = self.wave
         rows = wave.row(s)
-        if vote is not None:
+        if arrival.vote is not None:
+            vote = _of_all(s, arrival.vote).astype(np.int64)
             np.add.at(self.votes[:, barrier, 0], rows, 1)
-            np.add.at(self.votes[:, barrier, 1], rows, vote.astype(np.int64))
+            np.add.at(self.votes[:, barrier, 1], rows, vote)
         if wave.watch is not None:
-            wave.watch.sync.arrive(s, barrier, waits=waits, pc=pc - 1)
+            wave.watch.sync.arrive(s, barrier, waits=arrival.waits, pc=pc - 1)
         blocks = self._count(s, barrier)
         self.expected[blocks, barrier] = threads
-        if waits:
-            wave.park(s, State.BARRIER, Waiting(barrier, finish), pc)
+        if arrival.waits:
+            wave.park(s, State.BARRIER, Waiting(barrier, arrival.finish, after), pc)
         self._complete(blocks, barrier)
-        if waits:
+        if arrival.waits:
             # Where the barrier is complete already, the strand has been woken.
             raise Parked
 
@@ -147,8 +174,8 @@ class Barriers:
         self.arrived[done, barrier] = 0
         self.votes[done, barrier] = 0
         for strand in list(self.wave.waiting):
-            if strand.state is State.BARRIER and strand.wait.barrier == barrier:
-                self._release(strand, done, votes)
+            if isinstance(strand.wait, Waiting) and strand.wait.barrier == barrier:
+                self._release(strand, strand.wait, done, votes)
 
     def _all(self, blocks: Lanes) -> Lanes:
         """Threads of the warps that have not ended, 32 for each."""
@@ -156,12 +183,12 @@ class Barriers:
         alive = wave.alive.reshape(len(wave.ctas), wave.warps_per_cta, WARP)[blocks].any(-1)
         return alive.sum(-1) * WARP
 
-    def _release(self, strand: Strand, done: Lanes, votes: Array) -> None:
+    def _release(self, strand: Strand, wait: Waiting, done: Lanes, votes: Array) -> None:
         wave = self.wave
-        wait: Waiting = strand.wait
         going = wave.free(strand, np.isin(wave.row(strand), done))
         if going is None:
             return
         if wait.finish is not None:
-            wait.finish(going, votes[wave.row(going)])
+            voted, true = votes[wave.row(going)].T
+            wait.finish(wait.after(going), voted, true)
         wave.wake(going)

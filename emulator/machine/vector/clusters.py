@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from emulator.machine.shared.barriers import arrives_twice, waits_early
-from emulator.machine.vector.strand import Lanes, Parked, State, Strand
+from emulator.machine.shared.waiting import State
+from emulator.machine.vector.strand import Lanes, Parked, Strand
 
 if TYPE_CHECKING:
     from emulator.machine.vector.wave import Wave

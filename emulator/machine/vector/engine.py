@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +22,7 @@ from emulator.machine.vector.compute import Step
 from emulator.machine.vector.schedule import Schedule
 from emulator.machine.vector.statements import step_of
 from emulator.machine.vector.strand import WARP, Strand
-from emulator.machine.vector.watching import GridWatch, Watcher, WaveWatch
+from emulator.machine.vector.watching import GridWatch, StepOrEnd, Watcher, WaveWatch
 from emulator.machine.vector.wave import Block, Wave
 from emulator.warp.call import Undefined
 
@@ -64,7 +64,7 @@ class Blocks(dict[int, Block]):
 
     def _make(self, first: int) -> Block:
         program, function = self._program, self._program.function_at(first)
-        steps: list[Callable[[Strand], None]] = []
+        steps: list[Step] = []
         statements: list[Statement] = []
         polls = False
         for pc in range(first, function.end):
@@ -92,9 +92,9 @@ class Blocks(dict[int, Block]):
         end = control.ENDS[statement.name](statement, function, self._program)
         if self._checks is not None:
             end = self._checks.end(statement, function, end)
-        return cast(control.End, self._watched(end, statement, function))
+        return self._watched(end, statement, function)
 
-    def _watched(self, step: Any, statement: Statement, function: Function) -> Any:
+    def _watched(self, step: StepOrEnd, statement: Statement, function: Function) -> StepOrEnd:
         for watch in self._watchers:
             step = watch(step, statement, function)
         return step

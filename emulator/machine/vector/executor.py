@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from typing import Any, cast
 
@@ -15,17 +15,21 @@ from emulator.arith.scalar.rule import bind_arrays, bind_vector
 from emulator.arith.scalar.types import TYPES
 from emulator.isa.ordinary.instruction import OrdinaryInstruction
 from emulator.machine.shared.failure import Failure
-from emulator.machine.shared.issuing import LaneOperands, MakeAtOnce, Places, Words
+from emulator.machine.shared.issuing import Arrival, LaneOperands, MakeAtOnce, Places, Words
+from emulator.machine.shared.issuing import Write as SharedWrite
 from emulator.machine.shared.pending import POISON
+from emulator.machine.shared.phases import PhaseWait
 from emulator.machine.vector import mbarriers, memory
 from emulator.machine.vector.atomics import Update, update
-from emulator.machine.vector.compute import Step, guarded
+from emulator.machine.vector.compute import Masked, Step, guarded
 from emulator.machine.vector.issuer import readers
+from emulator.machine.vector.lanes import whole_or_split
 from emulator.machine.vector.memory import Positions, Who
 from emulator.machine.vector.operands import Write, selected, writer
 from emulator.machine.vector.strand import Strand
 from emulator.memory.arena import AccessError, Arena
 from emulator.memory.mbarrier import Change, init_words
+from emulator.memory.multicast import OfDevices
 from emulator.memory.windows import RANK_BITS
 from emulator.ptx.program import Function, Statement
 
@@ -40,8 +44,9 @@ class Executor:
         mask: Array | None,
         words: Sequence[Array],
         writes: Sequence[tuple[Write, np.dtype[Any]]],
+        pc: int,
     ) -> None:
-        self.strand, self.mask, self.wave = strand, mask, strand.wave
+        self.strand, self.mask, self.wave, self.pc = strand, mask, strand.wave, pc
         self.words, self.writes = words, writes
         self.pending, self.watch = self.wave.pending, self.wave.watch
         self.cluster_size = self.wave.cluster_size
@@ -89,17 +94,21 @@ class Executor:
         return np.ascontiguousarray(words).view(np.uint8).reshape(len(addresses), size)
 
     def store(self, space: str, addresses: Array, raw: Array, which: Places, size: int) -> None:
-        words = np.ascontiguousarray(raw).view(f"u{min(raw.shape[1], 8)}")
-        words = words if raw.shape[1] > 8 else words[:, 0]
-        memory.store(self.strand, space, addresses, words, self._which(which), size)
+        which = self._which(which)
+        memory.store(self.strand, space, addresses, _words_of(raw), which, size)
 
-    def update(
-        self, addresses: Array, ins: OrdinaryInstruction, words: Words, which: Places
-    ) -> None:
-        series = Series(TYPES[ins.types[-1]], ins.modifiers["operation"])
-        operation = Update(bind_arrays(ins, space="global"), series, 1, False)
-        given = np.atleast_1d(words)
-        update(self.strand, "global", addresses, (given,), operation, self._which(which))
+    def update(self, addresses: Array, ins: OrdinaryInstruction, raw: Array, which: Places) -> None:
+        type_ = TYPES[ins.types[-1]]
+        series, count = Series(type_, ins.modifiers["operation"]), raw.shape[1] * 8 // type_.size
+        operation = Update(bind_arrays(ins, space="global"), series, count, False)
+        words = (_words_of(raw),)
+        update(self.strand, "global", addresses, words, operation, self._which(which))
+
+    def of_devices(self, addresses: Array, size: int) -> Iterator[OfDevices]:
+        try:
+            yield from self.arena.of_devices(addresses, size)
+        except AccessError as error:
+            raise memory.at_positions(error, self.positions) from None
 
     def copy(self, to: Words, source: Words, sizes: Words, size: int) -> None:
         try:
@@ -137,6 +146,18 @@ class Executor:
             held[places[:, None] + np.arange(size)] = POISON
         wave.pending.copy(lanes.lanes, perform)
 
+    # --- the stack ---
+
+    @property
+    def stack_top(self) -> int:
+        return self.wave.stack_top(self.strand)
+
+    def set_stack(self, end: int) -> None:
+        self.strand.frames[-1].stack = end
+
+    def need_local(self, size: int) -> None:
+        self.wave.grid.need_local(self.wave, size)
+
     # --- mbarriers ---
 
     def change_barriers(self, barriers: Words, by: Change) -> Array:
@@ -144,11 +165,40 @@ class Executor:
         at = np.array([barriers]) if one else np.broadcast_to(barriers, self.lanes.shape)
         return mbarriers.change(self.wave, at, by)
 
+    def barrier_words(self, barriers: Words) -> Array:
+        words: Array = mbarriers.words_of(self.wave)[barriers]
+        return words
+
+    # --- waiting, of whole strands ---
+
+    def _after(self, strand: Strand) -> Executor:
+        """Lanes of the strand that go on behind the statement."""
+        return Executor(strand, None, (), self.writes, self.pc)
+
+    def wait_for(self, wait: PhaseWait, over: Words, write: SharedWrite) -> None:
+        finish = lambda s, done: write(self._after(s), done)  # noqa: E731
+        mbarriers.wait(self.strand, wait, np.asarray(over), self.pc + 1, finish)
+
+    def arrive(self, arrival: Arrival) -> None:
+        self.wave.barriers.arrive(self.strand, arrival, self.pc + 1, self._after)
+
+    def arrive_in_cluster(self) -> None:
+        self.wave.clusters.arrive(self.strand)
+
+    def wait_in_cluster(self) -> None:
+        self.wave.clusters.wait(self.strand, self.pc + 1)
+
     def put_barriers(self, barriers: Words, counts: Words) -> None:
         wave = self.wave
         mbarriers.words_of(wave)[barriers] = init_words(np.broadcast_to(counts, np.shape(barriers)))
         wave.ledger[barriers] = 0
         wave.grid.progress += 1
+
+
+def _words_of(raw: Array) -> Array:
+    """Bytes ``(n, size)`` as words ``(n,)``, or ``(n, words of 8 bytes)``."""
+    words = np.ascontiguousarray(raw).view(f"u{min(raw.shape[1], 8)}")
+    return words if raw.shape[1] > 8 else words[:, 0]
 
 
 def _sources(lanes: Who, at: Array, size: int, sizes: Places) -> tuple[Array, Places]:
@@ -164,9 +214,9 @@ def _sources(lanes: Who, at: Array, size: int, sizes: Places) -> tuple[Array, Pl
     return cast(Array, held), places
 
 
-def _at_once(make: MakeAtOnce, statement: Statement, function: Function) -> Step:
-    """The step of all lanes, from a statement that all engines share."""
-    operands = LaneOperands(statement, bind_vector)
+def _masked(make: MakeAtOnce, statement: Statement, function: Function) -> Masked:
+    """A statement that all engines share, for the lanes of a mask."""
+    operands, pc = LaneOperands(statement, bind_vector), statement.pc
     run = make(operands)
     reads = readers(operands, function)
     writes = [
@@ -176,16 +226,30 @@ def _at_once(make: MakeAtOnce, statement: Statement, function: Function) -> Step
     def under(s: Strand, mask: Array | None) -> None:
         words = [selected(read(s, mask), mask) for read in reads]
         try:
-            run(Executor(s, mask, words, writes))
+            run(Executor(s, mask, words, writes, pc))
         except Failure as failure:
             if failure.index is None or mask is None:
                 raise
             index = int(np.flatnonzero(mask)[failure.index])
             raise Failure(failure.kind, failure.reason, index) from None
 
-    return guarded(statement, under)
+    return under
+
+
+def _at_once(make: MakeAtOnce, statement: Statement, function: Function) -> Step:
+    return guarded(statement, _masked(make, statement, function))
+
+
+def _may_wait(make: MakeAtOnce, statement: Statement, function: Function) -> Step:
+    run = _masked(make, statement, function)
+    return whole_or_split(statement, lambda s: run(s, None))
 
 
 def at_once(makes: Mapping[str, MakeAtOnce]) -> dict[str, Callable[[Statement, Function], Step]]:
-    """`_at_once` of a table of statements."""
+    """The steps of all lanes for a table of statements."""
     return {name: partial(_at_once, make) for name, make in makes.items()}
+
+
+def waiting(makes: Mapping[str, MakeAtOnce]) -> dict[str, Callable[[Statement, Function], Step]]:
+    """The same of statements behind which lanes may wait."""
+    return {name: partial(_may_wait, make) for name, make in makes.items()}

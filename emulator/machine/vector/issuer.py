@@ -14,15 +14,17 @@ from dtypes import Array
 from emulator.arith.scalar.rule import bind_vector
 from emulator.machine.shared.failure import Failure
 from emulator.machine.shared.issuing import Make, OperandList, Operands, Span, W, Wanted
+from emulator.machine.shared.waiting import State
 from emulator.machine.vector import memory
 from emulator.machine.vector.compute import Step, guarded
 from emulator.machine.vector.fragments import one_for_all
 from emulator.machine.vector.lanes import together, whole_or_split
 from emulator.machine.vector.mbarriers import barriers_at, by_position, change
 from emulator.machine.vector.operands import addresses, reader
-from emulator.machine.vector.strand import WARP, Lanes, State, Strand
+from emulator.machine.vector.strand import WARP, Lanes, Strand
 from emulator.memory.arena import AccessError
 from emulator.memory.mbarrier import Change
+from emulator.memory.multicast import OfDevices
 from emulator.memory.tensor_memory import TensorMemory
 from emulator.ptx.program import Function, Statement
 
@@ -64,9 +66,8 @@ class Issuer:
         held, start = memory.bytes_at(who, space, given, size, alignment=alignment, write=write)
         return Span(lambda: held, int(start[0]), size)
 
-    def of_devices(self, address: int, size: int) -> list[int]:
-        (found,) = self.wave.grid.arena.of_devices(np.array([address], np.uint64), size)
-        return [int(places[0]) for places in found.addresses]
+    def of_devices(self, addresses: Array, size: int) -> Iterator[OfDevices]:
+        return self.wave.grid.arena.of_devices(addresses, size)
 
     def change(self, barrier: int, by: Change) -> None:
         change(self.wave, np.array([barrier]), by)

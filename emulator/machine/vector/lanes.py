@@ -11,8 +11,10 @@ from dtypes import Array
 from emulator.arith.scalar.rule import bind_arrays
 from emulator.machine.shared.failure import Failure
 from emulator.machine.shared.operands import ordinary
+from emulator.machine.shared.waiting import State
 from emulator.machine.vector.compute import destinations, guarded, sources
-from emulator.machine.vector.strand import WARP, Parked, State, Strand
+from emulator.machine.vector.operands import reader
+from emulator.machine.vector.strand import WARP, Parked, Strand
 from emulator.ptx.program import Function, Statement
 
 
@@ -151,6 +153,26 @@ def _by_mask(compute: Callable[..., Any], words: list[Array], active: Array) -> 
             np.copyto(whole, x, where=mine)
         if not left.any():
             return results
+
+
+def warp_barrier(statement: Statement, function: Function) -> Callable[[Strand], None]:
+    """bar.warp.sync: lanes of the membermask wait for each other."""
+    mask = reader(statement.operands["membermask"], "u32", function)
+
+    def step(s: Strand) -> None:
+        masks = mask(s)
+        check_members(s, masks)
+        together(s, statement.pc, masks)
+
+    return whole_or_split(statement, step)
+
+
+def registers_of_warp(statement: Statement, function: Function) -> Callable[[Strand], None]:
+    """setmaxnreg: the number of registers is legal, and has no effect on values."""
+    return whole_or_split(statement, lambda s: together(s, statement.pc))
+
+
+STEPS = {"bar.warp.sync": warp_barrier, "setmaxnreg": registers_of_warp}
 
 
 def whole_or_split(statement: Statement, run: Callable[[Strand], None]) -> Callable[[Strand], None]:

@@ -7,25 +7,21 @@ A wait that is not over blocks; whoever changes a barrier looks after those that
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dtypes import Array
 from emulator.machine.shared.failure import Failure
-from emulator.machine.shared.mbarriers import PhaseTest
-from emulator.machine.shared.operands import space_of
+from emulator.machine.shared.phases import PhaseWait
+from emulator.machine.shared.waiting import State
 from emulator.machine.vector import memory
-from emulator.machine.vector.compute import Step
-from emulator.machine.vector.lanes import whole_or_split
-from emulator.machine.vector.operands import Write, addresses, reader, selected, writer
-from emulator.machine.vector.strand import Parked, State, Strand
+from emulator.machine.vector.operands import selected
+from emulator.machine.vector.strand import Parked, Strand
 from emulator.memory import mbarrier
 from emulator.memory.arena import AccessError
 from emulator.memory.mbarrier import Change
-from emulator.ptx.program import Function, Statement
 
 if TYPE_CHECKING:
     from emulator.machine.vector.wave import Wave
@@ -33,12 +29,6 @@ if TYPE_CHECKING:
 Places = NDArray[np.int64]
 #: places of barriers, for the lanes of a mask
 Find = Callable[[Strand, Array | None], Places]
-
-
-def find_barriers(statement: Statement, function: Function) -> Find:
-    """The barriers that a statement names; see `barriers_at`."""
-    bound = statement.operands["mbarrier"]
-    return barriers_at(addresses(bound, function), space_of(statement, bound))
 
 
 def barriers_at(find: Callable[[Strand], Array], space: str) -> Find:
@@ -94,7 +84,7 @@ def change(
         text = mbarrier.undefined_text(int(flags[index]), int(tokens[index]))
         raise Failure("mbarrier", text, index if positions is None else int(positions[index]))
     if wave.watch is not None:
-        even = [mbarrier.parity_over(x, np.uint64(0)) for x in (words[unique], after)]
+        even = [mbarrier.parity_over(x, 0) for x in (words[unique], after)]
         wave.watch.sync.phases_over(unique[even[0] != even[1]])
     words[unique], wave.ledger[unique] = after, ledger
     wave.grid.progress += 1
@@ -105,87 +95,56 @@ def change(
 # --- waiting --------------------------------------------------------------------------------------
 
 
-@dataclass(eq=False)
-class PhaseWait:
-    """The phases that a strand waits for: at each place the phase of a parity, or of a token."""
+class Waiting(NamedTuple):
+    """The phases that a strand waits for, and what is told when lanes go on: whether they are
+    over."""
 
-    places: Places
-    #: tokens or parities ``(lanes,)``
-    given: Array
-    test: PhaseTest
-    write: Write
+    phases: PhaseWait
+    finish: Callable[[Strand, bool], None]
 
     def over(self, wave: Wave) -> Array:
         """For each lane whether its phase is over."""
-        return np.asarray(self.test.is_over(words_of(wave)[self.places], self.given))
+        return np.asarray(self.phases.is_over(words_of(wave)[self.places]))
 
-    def part(self, mask: Array) -> PhaseWait:
+    @property
+    def places(self) -> Places:
+        return np.atleast_1d(self.phases.barriers)
+
+    def part(self, mask: Array) -> Waiting:
         """The same of the lanes of a mask."""
-
-        def cut(x: Array) -> Array:
-            return x[mask] if len(x) > 1 else x
-
-        return PhaseWait(cut(self.places), cut(self.given), self.test, self.write)
+        return Waiting(self.phases.part(mask), self.finish)
 
 
-def _wait_of(statement: Statement, function: Function) -> Callable[[Strand], PhaseWait]:
-    places, test = find_barriers(statement, function), PhaseTest(statement)
-    given = reader(test.given, test.type, function)
-    write = writer(statement.operands["p"], "pred", function)
-    return lambda s: PhaseWait(places(s, None), given(s).astype(np.uint64), test, write)
-
-
-def test(statement: Statement, function: Function) -> Step:
-    """test_wait: whether the phase is over now."""
-    find = _wait_of(statement, function)
-
-    def step(s: Strand) -> None:
-        wait = find(s)
-        done = wait.over(s.wave)
-        _saw(s, wait, done)
-        wait.write(s, done, None)
-
-    return whole_or_split(statement, step)
-
-
-def try_wait(statement: Statement, function: Function) -> Step:
-    """try_wait: goes on once the phase is over, or when nothing else can happen."""
-    find, pc = _wait_of(statement, function), statement.pc + 1
-
-    def step(s: Strand) -> None:
-        wait, wave = find(s), s.wave
-        wave.pending.before_wait(wait.places)
-        done = wait.over(wave)
-        _saw(s, wait, done)
-        if done.all():
-            wait.write(s, np.ones(1, np.bool_), None)
-            return
-        # Whoever comes too early must not be told from others by the counts.
-        wave.executed += 1
-        wave.grid.count(1, len(s))
-        lacking = s.spread(~done)
-        if going := wave.hold(s, lacking, State.MBARRIER, wait.part(lacking), pc, pc):
-            wait.write(going, np.ones(1, np.bool_), None)
-        raise Parked
-
-    return whole_or_split(statement, step)
-
-
-def _saw(s: Strand, wait: PhaseWait, done: Array) -> None:
-    """Lanes look at mbarriers, and see those whose phase is over."""
-    watch = s.wave.watch
-    if watch is None:
+def wait(
+    s: Strand, phases: PhaseWait, over: Array, pc: int, finish: Callable[[Strand, bool], None]
+) -> None:
+    """The lanes whose phase is over go on, the others wait, to go on at `pc`: then Parked is
+    raised."""
+    if over.all():
+        finish(s, True)
         return
-    watch.mbarrier_used(s.lanes, wait.places, arrives=False)
-    seen = np.broadcast_to(done, (len(s),))
-    watch.sync.waited(s.lanes[seen], np.broadcast_to(wait.places, (len(s),))[seen])
+    # Whoever comes too early must not be told from others by the counts.
+    wave = s.wave
+    wave.executed += 1
+    wave.grid.count(1, len(s))
+    lacking = s.spread(~over)
+    waiting = Waiting(phases.part(lacking), finish)
+    if going := wave.hold(s, lacking, State.MBARRIER, waiting, pc, pc):
+        finish(going, True)
+    raise Parked
+
+
+def waiting_of(strand: Strand) -> Waiting:
+    """The wait of a strand that waits for phases."""
+    assert isinstance(strand.wait, Waiting)
+    return strand.wait
 
 
 def wake(wave: Wave) -> None:
     """Lets strands go on whose phase is over."""
     for strand in list(wave.waiting):
         if strand.state is State.MBARRIER:
-            _release(strand, strand.wait.over(wave), True)
+            _release(strand, waiting_of(strand).over(wave), True)
 
 
 def time_out(wave: Wave) -> bool:
@@ -197,14 +156,11 @@ def time_out(wave: Wave) -> bool:
 
 
 def _release(strand: Strand, free: Array, result: bool) -> None:
-    wave, wait = strand.wave, strand.wait
+    wave, wait = strand.wave, waiting_of(strand)
     going = wave.free(strand, free, wait.part)
     if going is None:
         return
     if result and wave.watch is not None:
-        wave.watch.sync.waited(going.lanes, going.wait.places)
-    wait.write(going, np.full(1, result), None)
+        wave.watch.sync.waited(going.lanes, waiting_of(going).places)
+    wait.finish(going, result)
     wave.wake(going)
-
-
-STEPS = {"mbarrier.test_wait": test, "mbarrier.try_wait": try_wait}

@@ -14,13 +14,13 @@ Arrays are never changed in place: whoever writes a register puts a new one ther
 from __future__ import annotations
 
 from collections.abc import Sequence
-from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dtypes import Array
+from emulator.machine.shared.waiting import State
 
 if TYPE_CHECKING:
     from emulator.ptx.program import Function
@@ -32,23 +32,6 @@ WARP, WARPGROUP = 32, 128
 
 class Parked(Exception):
     """Raised by a step whose strand cannot go on: it was parked, or its lanes given to others."""
-
-
-class State(Enum):
-    """State of a strand."""
-
-    READY = "ready"
-    #: its children go on in its place
-    SPLIT = "split"
-    #: lanes of its warps are not there yet
-    WARP = "waits for lanes of its warp"
-    BARRIER = "waits at a barrier"
-    MBARRIER = "waits for a phase of an mbarrier"
-    CLUSTER = "waits at the barrier of its cluster"
-    WARPGROUP = "waits for warps of its warpgroup"
-    TENSOR = "waits for columns of tensor memory"
-    PAIR = "waits for a warp of the other block of its pair to execute it, too"
-    ENDED = "ended"
 
 
 def _spread(words: Array, count: int) -> Array:
@@ -197,7 +180,7 @@ class Strand:
         #: lanes that others have sent after it, by their places in the parent; None: it has run
         self.arrivals: list[Lanes] | None = None
         #: the condition that it waits for, for the engine and for messages
-        self.wait: Any = None
+        self.wait: object = None
         #: facts about its lanes, by name: rows of shared memory, masks of warps, …
         self.marks: dict[str, Any] = {}
         self.read = frames[-1].read

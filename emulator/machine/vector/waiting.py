@@ -9,11 +9,20 @@ import numpy as np
 
 from emulator.machine.shared.barriers import arrival_text
 from emulator.machine.shared.failure import Failure
-from emulator.machine.shared.mbarriers import SIZE
+from emulator.machine.shared.phases import SIZE
 from emulator.machine.shared.place import shown, spans
-from emulator.machine.shared.waiting import Waiter, ended_text, table, threads_text
+from emulator.machine.shared.waiting import (
+    BEHIND,
+    FOR_OTHERS,
+    State,
+    Waiter,
+    ended_text,
+    table,
+    threads_text,
+)
 from emulator.machine.vector import mbarriers
-from emulator.machine.vector.strand import WARP, Lanes, State, Strand
+from emulator.machine.vector.barriers import waits_at
+from emulator.machine.vector.strand import WARP, Lanes, Strand
 
 if TYPE_CHECKING:
     from emulator.machine.vector.wave import Wave
@@ -45,8 +54,7 @@ def deadlock(waves: list[Wave]) -> Exception:
 
 def _place(strand: Strand) -> int:
     """The number of the statement that a strand waits at."""
-    after = strand.state in (State.BARRIER, State.CLUSTER, State.MBARRIER)
-    return strand.pc - 1 if after else strand.pc
+    return strand.pc - (strand.state in BEHIND)
 
 
 class _Row(NamedTuple):
@@ -115,13 +123,9 @@ def _needed(row: _Row) -> Lanes:
     if strand.state is State.BARRIER:
         first = block * wave.lanes_per_cta
         every = np.arange(first, first + wave.lanes_per_cta)
-        at = [
-            other.lanes
-            for other in wave.waiting
-            if other.state is State.BARRIER and other.wait.barrier == strand.wait.barrier
-        ]
+        at = [other.lanes for other in wave.waiting if waits_at(other) == waits_at(strand)]
         return every[wave.alive[every] & ~np.isin(every, np.concatenate(at))]
-    if strand.state in (State.WARP, State.WARPGROUP):
+    if strand.state in FOR_OTHERS:
         size = WARP if strand.state is State.WARP else 4 * WARP
         every = np.flatnonzero(np.isin(np.arange(len(wave.alive)) // size, lanes // size))
         return every[wave.alive[every] & ~np.isin(every, lanes)]
@@ -129,23 +133,23 @@ def _needed(row: _Row) -> Lanes:
         every = (block ^ 1) * wave.lanes_per_cta + np.arange(wave.lanes_per_cta)
         return every[wave.alive[every]]
     if strand.state is State.MBARRIER and wave.watch is not None:
-        places = np.broadcast_to(strand.wait.places, (len(strand),))
+        places = np.broadcast_to(mbarriers.waiting_of(strand).places, (len(strand),))
         arrived = [wave.watch.sync.arrived.get(int(place)) for place in np.unique(places)]
         return np.array(sorted(set().union(*(x for x in arrived if x))), np.int64)
     return np.zeros(0, np.int64)
 
 
 def _barrier(wave: Wave, strand: Strand, block: int, lanes: Lanes) -> str:
-    number, barriers = strand.wait.barrier, wave.barriers
+    number, barriers = waits_at(strand), wave.barriers
+    assert number is not None
     arrived, wanted = barriers.arrived[block, number], barriers.expected[block, number]
-    here = strand.wait.barrier
     warps = np.arange(block * wave.warps_per_cta, (block + 1) * wave.warps_per_cta)
     alive = wave.alive_bits(warps) != 0
     whole = int(wanted) or int(alive.sum()) * WARP
     at = {
         int(warp)
         for other in wave.waiting
-        if other.state is State.BARRIER and other.wait.barrier == here
+        if waits_at(other) == number
         for warp in np.unique(other.lanes // WARP)
     }
     missing = [i for i, warp in enumerate(warps.tolist()) if alive[i] and warp not in at]
@@ -160,15 +164,16 @@ def _barrier(wave: Wave, strand: Strand, block: int, lanes: Lanes) -> str:
 
 
 def _mbarrier(wave: Wave, strand: Strand, block: int, lanes: Lanes) -> str:
-    wait = strand.wait
+    wait = mbarriers.waiting_of(strand)
+    given = np.atleast_1d(wait.phases.given)
     index = int(np.searchsorted(strand.lanes, lanes[0]))
     place = int(wait.places[index if len(wait.places) > 1 else 0])
-    given = int(wait.given[index if len(wait.given) > 1 else 0])
+    phase = int(given[index if len(given) > 1 else 0])
     row, offset = divmod(SIZE * place, wave.shared_bytes)
     name = wave.grid.launch.shared_name(offset, SIZE)
     where = name if row == block else f"{name} of block {wave.ctas[row]}"
     word, history = int(mbarriers.words_of(wave)[place]), int(wave.ledger[place])
-    text = f"mbarrier {where}, {wait.test.lacking(word, history, given)}"
+    text = f"mbarrier {where}, {wait.phases.test.lacking(word, history, phase)}"
     here = wave.alive[block * wave.lanes_per_cta :][: wave.lanes_per_cta]
     text += ended_text(np.flatnonzero(~here.reshape(-1, WARP).any(-1)).tolist())
     return text + ("" if wave.watch is None else wave.watch.sync.last_arrival(place))

@@ -15,8 +15,10 @@ from emulator.ptx.program import Bound
 if TYPE_CHECKING:
     from emulator.ptx.program import Function, Statement
 
+#: a step, or the end of a block, which returns the pc where the strand goes on
+StepOrEnd = Callable[[Strand], int | None]
 #: puts something around a step or an end, which it calls
-Watcher = Callable[[Any, "Statement", "Function"], Any]
+Watcher = Callable[[StepOrEnd, "Statement", "Function"], StepOrEnd]
 #: positions of the lanes of an access in their strand; None: all of them
 Which = Lanes | None
 
@@ -63,6 +65,7 @@ class WaveWatch(Watch, Protocol):
     def rows(self, lanes: Lanes, places: Lanes, size: int, *, write: bool) -> None: ...
     def touched(self, lanes: Lanes, held: Array, places: Lanes, size: int, write: bool) -> None: ...
     def space(self, held: Array, lanes: Lanes) -> Space: ...
+    def wgmma_reads(self, block: int, addresses: Lanes, lane: int) -> None: ...
 
     # Ends.
     def cluster_arrive(self, lanes: Lanes) -> None: ...

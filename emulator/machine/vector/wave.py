@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import InitVar, dataclass, field
 from functools import cached_property, lru_cache, reduce
 from operator import or_
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
+from typing import TYPE_CHECKING, NamedTuple, Protocol, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,23 +22,16 @@ from numpy.typing import NDArray
 from dtypes import Array
 from emulator.arith import Engine
 from emulator.machine.options import Order
+from emulator.machine.shared.issuing import Arrival, Executor
 from emulator.machine.shared.launching import RunningLaunch
 from emulator.machine.shared.pending import Pending
 from emulator.machine.shared.place import Index
 from emulator.machine.shared.products import WARPGROUPS, Products
 from emulator.machine.shared.special import LaunchSizes
 from emulator.machine.shared.tensor_order import Pairs
+from emulator.machine.shared.waiting import FOR_OTHERS, State
 from emulator.machine.vector.schedule import Schedule
-from emulator.machine.vector.strand import (
-    WARP,
-    WARPGROUP,
-    Frame,
-    Lanes,
-    Parked,
-    State,
-    Strand,
-    merged,
-)
+from emulator.machine.vector.strand import WARP, WARPGROUP, Frame, Lanes, Parked, Strand, merged
 from emulator.machine.vector.watching import WaveWatch
 from emulator.memory.arena import Arena
 from emulator.memory.windows import RANK_BITS, WINDOW_BITS
@@ -93,15 +86,7 @@ class BlockBarriers(Protocol):
     partly: Bits
 
     def arrive(
-        self,
-        s: Strand,
-        barrier: int,
-        threads: int,
-        pc: int,
-        *,
-        waits: bool = True,
-        vote: Array | None = None,
-        finish: Callable[[Strand, Array], None] | None = None,
+        self, s: Strand, arrival: Arrival, pc: int, after: Callable[[Strand], Executor]
     ) -> None: ...
     def lanes_ended(self, lanes: Lanes) -> None: ...
 
@@ -203,7 +188,7 @@ class Wave:
         self.lanes_per_cta: int = self.warps_per_cta * WARP
         #: for each lane the number of its thread in the block
         self.thread, self._started = _numbered(self.lanes_per_cta, grid.threads, len(self.ctas))
-        self.alive: Any = self.thread < grid.threads
+        self.alive: NDArray[np.bool_] = self.thread < grid.threads
         #: changes whenever lanes end
         self.version = 0
         #: bytes of a row of shared memory, and those that may be accessed
@@ -290,7 +275,7 @@ class Wave:
             return
         groups = np.unique(self.warpgroup[lanes])
         for other in list(self.waiting):
-            if other.state not in (State.WARP, State.WARPGROUP):
+            if other.state not in FOR_OTHERS:
                 continue
             if np.isin(self.warpgroup[other.lanes], groups).any():
                 self.wake(other)
@@ -318,13 +303,13 @@ class Wave:
         """Two strands at one place: the lanes of a mask, and the others. Neither is ready."""
         return strand.part(part, pc), strand.part(~part, pc)
 
-    def park(self, strand: Strand, state: State, wait: Any, pc: int) -> None:
+    def park(self, strand: Strand, state: State, wait: object, pc: int) -> None:
         """A strand waits; `pc` is where it goes on."""
         strand.state, strand.wait, strand.pc = state, wait, pc
         self.waiting.append(strand)
 
     def hold(
-        self, strand: Strand, lacking: Array, state: State, wait: Any, pc: int, following: int
+        self, strand: Strand, lacking: Array, state: State, wait: object, pc: int, following: int
     ) -> Strand | None:
         """The lanes of a mask wait, to go on at `pc`; the others, if any, are ready at
         `following`, as the strand that is returned."""
@@ -337,7 +322,7 @@ class Wave:
         return going
 
     def free(
-        self, strand: Strand, mask: Array, part: Callable[[Array], Any] | None = None
+        self, strand: Strand, mask: Array, part: Callable[[Array], object] | None = None
     ) -> Strand | None:
         """Of a strand that waits the lanes of a mask, as one that waits by itself; None: there are
         no such lanes. `part` gives what the lanes of a mask wait for, where that differs."""

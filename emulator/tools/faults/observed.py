@@ -22,9 +22,10 @@ from emulator.machine.reference.fragments import Fetch, Registers
 from emulator.machine.reference.matrix import shared_address
 from emulator.machine.reference.memory import resolve
 from emulator.machine.reference.operands import addresses, guard_of, reader
-from emulator.machine.reference.thread import State, Thread
+from emulator.machine.reference.thread import Thread
 from emulator.machine.shared.operands import ordinary, space_of
 from emulator.machine.shared.place import Index
+from emulator.machine.shared.waiting import FOR_OTHERS
 from emulator.memory.space import Space
 from emulator.ptx.program import Address, Statement, items_of
 from emulator.tools.faults.kernel import Rows
@@ -236,5 +237,5 @@ def together(threads: Sequence[Thread], lanes: int, statement: Statement) -> Seq
     coming = [t for t in threads if holds is None or holds(t)]
     first = threads[0]
     peers = first.warp.threads if lanes <= 32 else first.block.warpgroup(first.warp.number)
-    here = [t for t in peers if t in coming or (t.state is State.LANES and t.pc == statement.pc)]
+    here = [t for t in peers if t in coming or (t.state in FOR_OTHERS and t.pc == statement.pc)]
     return here if coming and len(here) == lanes else ()

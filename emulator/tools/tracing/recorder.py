@@ -31,14 +31,15 @@ from emulator.machine.reference.matrix import shared_address
 from emulator.machine.reference.mbarriers import barrier_of
 from emulator.machine.reference.memory import resolve
 from emulator.machine.reference.operands import Read, addresses, guard_of
-from emulator.machine.reference.thread import Frame, State, Thread, Warp
+from emulator.machine.reference.thread import Frame, Thread, Warp
 from emulator.machine.reference.waiting import what_for
 from emulator.machine.shared.failure import Failure
 from emulator.machine.shared.issuing import Operands
-from emulator.machine.shared.mbarriers import SIZE
 from emulator.machine.shared.operands import constant, ordinary, space_of
+from emulator.machine.shared.phases import SIZE
 from emulator.machine.shared.place import shown
 from emulator.machine.shared.tensor_maps import TensorIssue
+from emulator.machine.shared.waiting import State
 from emulator.memory.arena import AccessError
 from emulator.memory.mbarrier import Barrier
 from emulator.memory.windows import RANK_BITS
