@@ -115,6 +115,10 @@ class Signature:
     def __contains__(self, name: object) -> bool:
         return any(operand.name == name for operand in self.operands)
 
+    def without_optional(self) -> Signature:
+        """The signature of a statement that leaves out what may be left out."""
+        return Signature(tuple(x for x in self.operands if not x.optional), self.scope)
+
     @property
     def names(self) -> tuple[str, ...]:
         return tuple(part.name for operand in self.operands for part in operand.named)

@@ -29,7 +29,7 @@ def _fetches() -> Iterator[Row]:
     for words, count in _RESULTS:
         d = f"{{d:type*{count}}}|p?"
         for geometry, given, axes, more in (*_PLAIN, *_CUBES):
-            slopes = f"{{dx:f32*{axes}}}, {{dy:f32*{axes}}}"
+            slopes = f"{{dx:f32/*{axes}}}, {{dy:f32/*{axes}}}"
             of_types = {"f32": more.format(axes=axes)}
             if (geometry, given, axes, more) in _PLAIN:
                 of_types["s32"] = f"{{e~:s32*{axes}}}?"
@@ -38,7 +38,7 @@ def _fetches() -> Iterator[Row]:
                 fetch = f"{d}, [t:texture;{given}]"
                 yield Row(f"tex.{form}", f"{fetch}, {behind}")
                 yield Row(f"tex.base!.{form}", f"{fetch}, {behind}")
-                yield Row(f"tex.level!.{form}", f"{fetch}, level:ctype, {behind}")
+                yield Row(f"tex.level!.{form}", f"{fetch}, level$:ctype, {behind}")
                 yield Row(f"tex.grad!.{form}", f"{fetch}, {slopes}, {behind}")
         for base in ("", "base!."):
             # A sample's number leads; textures of CUDA have no other than sample 0.
@@ -57,7 +57,7 @@ def _gathers() -> Iterator[Row]:
 
 def _queries() -> Iterator[Row]:
     yield Row("txq.query=width|height|depth.type=b32", "d, [t:texture]")
-    yield Row("txq.level!.query=width|height|depth.type=b32", "d, [t:texture], level:s32")
+    yield Row("txq.level!.query=width|height|depth.type=b32", "d, [t:texture], level$:s32")
     others = (
         "array_size|num_mipmap_levels|num_samples|channel_data_type|channel_order|filter_mode|"
         "normalized_coords|addr_mode_0|addr_mode_1|addr_mode_2|force_unnormalized_coords|"
