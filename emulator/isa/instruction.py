@@ -88,8 +88,8 @@ class Form:
     scope: Scope
     #: the PTX version that introduced it, where that is not the target's own
     version: str
-    #: the PTX version that introduced the operands which may be left out
-    optional_version: str = "1.0"
+    #: operands that came later, and the PTX versions that introduced them
+    later_operands: tuple[tuple[str, str], ...] = ()
 
 
 @lru_cache(maxsize=4096)

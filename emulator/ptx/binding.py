@@ -347,6 +347,8 @@ class Binder:
         else:
             many = f"{operand.count} register{'s' if operand.count > 1 else ''} in braces"
             self.refuse(given, f"operand {operand.name} of {self.opcode} is {many}; got")
+        if operand.sink and operand.use == "read":
+            items = _counted(items, operand.count)
         if len(items) != operand.count:
             self.refuse(
                 given,
@@ -531,7 +533,9 @@ class Binder:
         space, called = operand.space, symbol.space == "param::func"
         alike = space.startswith(symbol.space) or symbol.space.startswith(space)
         handle = symbol.space in _HANDLES and space != symbol.space
-        generic = symbol.space == "param" and not space and "orders" not in effects_of(self.opcode)
+        # Where a tensor map is expected, its place among the parameters will do.
+        maps = operand.coordinates or "orders" in effects_of(self.opcode)
+        generic = symbol.space == "param" and not space and not maps
         passed = space == "param::func" and not called
         if not alike or handle or generic or passed or (called and not space):
             self.refuse(
@@ -717,7 +721,7 @@ def _either(values: tuple[int, ...] | range) -> str:
 
 
 def _counted(items: tuple[_Item, ...], needed: int) -> tuple[_Item, ...]:
-    """The coordinates of a texel that count: ptxas drops those that its geometry does not have."""
+    """The coordinates or offsets that count: ptxas drops those that a geometry does not have."""
     return items[:needed] if len(items) in (2, 4) else items
 
 

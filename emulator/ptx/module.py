@@ -493,8 +493,9 @@ class KernelBinder:
             )
         signatures = instruction.signatures(self.module.target)
         signature = choose(signatures, given.operands)
-        if version and version < version_numbers(instruction.form.optional_version):
-            signature = signature.without_optional()
+        later = instruction.form.later_operands
+        if version and later:
+            signature = signature.without({x for x, v in later if version < version_numbers(v)})
         binder = Binder(scope, given.opcode, self.module.addresses)
         operands = binder.bind(signature, given.operands)
         if _uses_carry(instruction) and function.carry is None:

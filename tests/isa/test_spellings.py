@@ -40,8 +40,9 @@ KNOWN = (
     ("ptxas", r"^tensormap\.cp_fenceproxy", "fields of tensormap.replace in cp_fenceproxy"),
     ("ptxas", r"^fence\.proxy\S*\.(acquire|release)", "a space in a fence of proxies"),
     ("ptxas", r"^fence\.\S*(sync_restrict|mbarrier_init)", "words of other fences"),
-    ("ptxas", r"^mma\b(\S*?\.(u?[esbf]\d|bf|tf)\w*){5} ", "a fifth type of mma"),
-    ("ptxas", r"^tex\S*\.uni\b", "tex with .uni"),
+    ("ptxas", r"^mma\b(\S*?\.(u?[esbf]\d|bf|tf)\w*){5}", "a fifth type of mma"),
+    ("ptxas", r"^(tex|tld4)\S*\.uni\b", "tex and tld4 with .uni"),
+    ("ptxas", r"^multimem\.(red|st)\S*\.acc::", "an accumulator of these"),
     ("ptxas", r"^w?mma\S*\.v[24]\b", "mma and wmma with a number of registers"),
 )
 

@@ -130,7 +130,7 @@ _EXTREMES = tuple(
             "d, a, b, c?",
             rule,
             optional_on=_100,
-            optional_version="8.8",
+            later_operands=(("c", "8.8"),),
         ),
         Row(
             f"{name}{{.ftz}}.NaN.type=f32",
@@ -139,7 +139,7 @@ _EXTREMES = tuple(
             _80,
             "7.0",
             optional_on=_100,
-            optional_version="8.8",
+            later_operands=(("c", "8.8"),),
         ),
         Row(
             f"{name}{{.ftz}}{{.NaN}}.xorsign.abs.type=f32", "d, a, b", rule, having("sm_86"), "7.2"

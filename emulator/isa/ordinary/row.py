@@ -83,7 +83,7 @@ class Row(Form):
     #: targets that take the operands which may be left out, where not all do
     optional_on: tuple[str, ...] = ()
     #: see `Form`
-    optional_version: str = "1.0"
+    later_operands: tuple[tuple[str, str], ...] = ()
     #: words that came later or to fewer targets than the rest
     needs: tuple[Needs, ...] = ()
     #: see `Form`; a row with a rule is pure where it names none, unless it reads the carry flag
