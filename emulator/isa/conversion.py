@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from emulator.errors import ParseError, quoted
 from emulator.isa.grammar import Grammar, Slot
 from emulator.isa.instruction import Form, Instruction
-from emulator.isa.register_types import BITS, HALF, SINGLE, hexadecimal
+from emulator.isa.register_types import ANY_32, BITS, HALF, SINGLE, hexadecimal
 from emulator.isa.search import Search
 from emulator.isa.signature import Constants, Operand, Scope, Signature
 from emulator.targets import Target, having
@@ -220,6 +220,8 @@ def _source_types(ins: Conversion) -> tuple[str, ...]:
     if ins.source == "f32":
         # f32 sources of a conversion to f16 may be wider than they are: the low half counts.
         return (*SINGLE, "b64") if split_type(ins.to)[0] == "f16" else SINGLE
+    if ins.source == "bf16x2" and (ins.to == "e2m1x2" or ins.scaled == _ONE):
+        return ANY_32
     return _PACKED[ins.source]
 
 

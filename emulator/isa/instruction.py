@@ -88,6 +88,8 @@ class Form:
     scope: Scope
     #: the PTX version that introduced it, where that is not the target's own
     version: str
+    #: operands that came later, and the PTX versions that introduced them
+    later_operands: tuple[tuple[str, str], ...] = ()
 
 
 @lru_cache(maxsize=4096)

@@ -355,7 +355,7 @@ def _operands(ins: MatrixInstruction, a_kind: str, target: str) -> Iterator[Oper
         yield _vector(ins, "c", "read", target)
     if ins.is_sparse:
         types = _types(ins, "e", target)
-        yield Operand("e", "register", types, constants=hexadecimal(types), pieces=(1,))
+        yield Operand("e", "register", types, constants=hexadecimal(types), braces=True)
         yield Operand("selector", "immediate", values=range(ins.fragment("e").groups))
     for x in "ab" if ins.is_block_scaled else "":
         types = _types(ins, f"scale_{x}", target)

@@ -6,6 +6,7 @@ name operands by it. Every kind of instruction derives the signature from the ro
 
 from __future__ import annotations
 
+from collections.abc import Container
 from dataclasses import dataclass
 from typing import Literal
 
@@ -114,6 +115,10 @@ class Signature:
 
     def __contains__(self, name: object) -> bool:
         return any(operand.name == name for operand in self.operands)
+
+    def without(self, names: Container[str]) -> Signature:
+        """The signature of statements that leave operands out."""
+        return Signature(tuple(x for x in self.operands if x.name not in names), self.scope)
 
     @property
     def names(self) -> tuple[str, ...]:

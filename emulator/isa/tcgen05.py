@@ -134,7 +134,7 @@ def _transfers() -> Iterator[Row]:
             for types in ("{.abs}{.NaN}.type=f32", ".type=u32|s32"):
                 yield Row(
                     f"tcgen05.ld.red!.{reduced}{types}",
-                    f"{{d:type*num}}, redval!:type, [taddr:tensor+]{split}",
+                    f"{{d:b32*num}}, redval!:b32, [taddr:tensor+]{split}",
                     "", _REDUCING, "8.8", scope="warp",
                 )  # fmt: skip
     for number in _NUMBERS[2:]:
@@ -146,7 +146,7 @@ def _transfers() -> Iterator[Row]:
         )  # fmt: skip
         yield Row(
             f"tcgen05.ld.red.spcompress!.{shape}{{.NaN}}.type=f32.index=b2",
-            f"{kept}, redval!:type, [taddr:tensor+]", "", _COMPRESSING, "9.4", scope="warp",
+            f"{kept}, redval!:b32, [taddr:tensor+]", "", _COMPRESSING, "9.4", scope="warp",
         )  # fmt: skip
 
 
@@ -159,21 +159,21 @@ def _copies() -> Iterator[Row]:
         for unpacked in ("", ".to=b8x16.from=b6x16_p32|b4x16_p64"):
             yield Row(
                 f"tcgen05.cp.{_GROUP}.shape={shapes}{lanes}{unpacked}",
-                "[taddr:tensor+], s_desc:u64", "", _ALL, "8.6",
+                "[taddr:tensor++], s_desc:u64", "", _ALL, "8.6",
             )  # fmt: skip
 
 
 # --- allocation and order -------------------------------------------------------------------------
 
 #: PTX has 512 columns; with .exclusive ptxas takes every multiple of 32
-_COLUMNS, _EXCLUSIVE = "columns:u32<32,64,128,256,512>", "columns:u32<32..4294967264/32>"
+_COLUMNS, _EXCLUSIVE = "columns:u32<32,64,128,256,512>", "columns:u32<32..18446744073709551584/32>"
 
 
 def _allocations() -> Iterator[Row]:
     for exclusive, columns, version in (("", _COLUMNS, "8.6"), (".exclusive", _EXCLUSIVE, "9.4")):
         group = f"{exclusive}.{_GROUP}.sync.aligned"
         yield Row(
-            f"tcgen05.alloc{group}{{.space=shared::cta}}.type=b32", f"[dst:space], {columns}",
+            f"tcgen05.alloc{group}{{.space=shared::cta}}.type=b32", f"[dst:space+], {columns}",
             "", _ALL, version, scope="warp", effects="allocates",
         )  # fmt: skip
         yield Row(
@@ -201,7 +201,7 @@ def _commits() -> Iterator[Row]:
     multicast = "|".join(f"multicast::cluster{x}" for x in ("", "::16b", "::32b"))
     yield Row(
         f"tcgen05.commit.{space}{{.{restricted}}}{{.multicast={multicast}}}.type=b64",
-        f"[mbarrier:space], {mask}", "", _ALL, "8.6", needs=needs,
+        f"[mbarrier:space+], {mask}", "", _ALL, "8.6", needs=needs,
     )  # fmt: skip
 
 
@@ -212,7 +212,7 @@ _ORDER = (
       for x, effects in (("ld", "waits arrives"), ("st", "waits"))),
     *(Row(f"tcgen05.fence::{x}_thread_sync", "", "", _ALL, "8.6", effects=f"hint orders {x}")
       for x in ("before", "after")),
-    Row(f"tcgen05.shift.{_GROUP}.down", "[taddr:tensor+]", "", _EXACT, "8.6"),
+    Row(f"tcgen05.shift.{_GROUP}.down", "[taddr:tensor++]", "", _EXACT, "8.6"),
 )  # fmt: skip
 
 ROWS: tuple[Row, ...] = (

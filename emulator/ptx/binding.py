@@ -6,7 +6,7 @@ import re
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import NoReturn, cast
+from typing import NoReturn, TypeVar, cast
 
 from dtypes import FORMATS, encode
 from emulator.arith.scalar.types import TYPES
@@ -51,6 +51,9 @@ _CONSTANTS_IN_WORDS: dict[Constants, str] = {
 
 #: registers of coordinates and offsets that are integers
 _INTEGERS = ("b32", "u32", "s32")
+
+
+_Item = TypeVar("_Item", bound=tree.Operand)
 
 
 @dataclass(eq=False)
@@ -124,6 +127,8 @@ class Binder:
             return isinstance(given, tree.Address)
         if operand.kind == "vector":
             return isinstance(given, tree.Vector) or (operand.sink and self._is_integer(given))
+        if operand.braces and isinstance(given, tree.Vector):
+            return True
         if operand.kind == "predicate":
             named = given.operand if isinstance(given, tree.Negated) else given
             register = self._register(named) if isinstance(named, tree.Name) else None
@@ -139,7 +144,7 @@ class Binder:
     def operand(self, operand: Operand, given: tree.Operand) -> Bound | None:
         """One operand; None for a result that is dropped."""
         if isinstance(given, tree.Name) and given.text == "_":
-            if operand.sink if operand.kind != "vector" else operand.use == "written":
+            if operand.sink and (operand.kind != "vector" or operand.type):
                 return None
             self.refuse(given, f"operand {operand.name} of {self.opcode} cannot be dropped; got")
         if operand.name == "_":
@@ -276,9 +281,12 @@ class Binder:
     def _constant(self, operand: Operand, given: tree.Integer | tree.Float) -> Constant:
         if operand.kind == "predicate":
             # Of the matrix instructions alone ptxas wants 0 or 1.
-            if isinstance(given, tree.Integer) and (operand.type or given.value in (0, 1)):
+            is_register = bool(operand.type) and operand.constants == "none"
+            is_bit = bool(operand.type) or given.value in (0, 1)
+            if isinstance(given, tree.Integer) and is_bit and not is_register:
                 return Constant(int(given.value != 0))
-            what = f"operand {operand.name} of {self.opcode} is a predicate, or 0 or 1"
+            also = "" if is_register else ", or 0 or 1"
+            what = f"operand {operand.name} of {self.opcode} is a predicate{also}"
             self.refuse(given, f"{what}; got")
         if operand.kind == "descriptor" and isinstance(given, tree.Integer):
             return Constant(given.value & _MASK)
@@ -292,7 +300,7 @@ class Binder:
             return Constant(self._float(operand, given))
         if type_.is_float:
             self.refuse(given, f"operand {operand.name} of {self.opcode} is of .{type_.name}; got")
-        if operand.values and given.value not in operand.values:
+        if operand.values and given.value & _MASK not in operand.values:
             what = f"operand {operand.name} of {self.opcode} is {_either(operand.values)}"
             self.refuse(given, f"{what}, or a register; got")
         return Constant(given.value & (1 << type_.size) - 1)
@@ -337,13 +345,10 @@ class Binder:
         elif isinstance(given, tree.Name) and len(special_elements(given.text)) == operand.count:
             items = tuple(tree.Element(given.text, letter, given.at) for letter in "xyzw")
         else:
-            items = (given,)
-            if operand.count != 1:
-                self.refuse(
-                    given,
-                    f"operand {operand.name} of {self.opcode} is {operand.count} registers in "
-                    "braces; got",
-                )
+            many = f"{operand.count} register{'s' if operand.count > 1 else ''} in braces"
+            self.refuse(given, f"operand {operand.name} of {self.opcode} is {many}; got")
+        if operand.sink and operand.use == "read":
+            items = _counted(items, operand.count)
         if len(items) != operand.count:
             self.refuse(
                 given,
@@ -466,7 +471,8 @@ class Binder:
         size = TYPES[operand.type].size if operand.type else 0
         types = tuple(t for t, bits in REGISTER_BITS.items() if bits == size // count)
         if count not in operand.pieces or (count > 1 and not types):
-            legal = " or ".join(str(n) for n in operand.pieces if n == 1 or size // n >= 8)
+            *most, last = (str(n) for n in operand.pieces if n == 1 or size // n >= 8)
+            legal = " or ".join([", ".join(most), last] if most else [last])
             self.refuse(given, f"operand {operand.name} of {self.opcode} has {legal} parts; got")
         if count == 1:
             return Vector((self._item(operand, given.items[0]),))
@@ -501,10 +507,13 @@ class Binder:
         if given.base is None and operand.space in ("tensor", "texture", "surface"):
             what = f"the address of {self.opcode}, operand {operand.name}, is a register; got"
             self.refuse(given, what)
+        name = given.base.text if given.base else ""
+        register = self.scope.register(name)
+        if operand.space == "param::func" and (register or given.base is None):
+            what = f"{self.opcode} takes a parameter of a function that is called, by its name; got"
+            self.refuse(given, what)
         if given.base is None:
             return Address(Constant(given.offset & _MASK), 0, operand.space, coordinates)
-        name = given.base.text
-        register = self.scope.register(name)
         if register is not None:
             held = self.scope.function.registers[register.index].type
             if held not in operand.types:
@@ -524,7 +533,11 @@ class Binder:
         space, called = operand.space, symbol.space == "param::func"
         alike = space.startswith(symbol.space) or symbol.space.startswith(space)
         handle = symbol.space in _HANDLES and space != symbol.space
-        if not alike or handle or (called and not space):
+        # Where a tensor map is expected, its place among the parameters will do.
+        maps = operand.coordinates or "orders" in effects_of(self.opcode)
+        generic = symbol.space == "param" and not space and not maps
+        passed = space == "param::func" and not called
+        if not alike or handle or generic or passed or (called and not space):
             self.refuse(
                 given,
                 f"{self.opcode} takes an address in .{space or 'global'}; {name!r} is in "
@@ -546,6 +559,8 @@ class Binder:
             return self._texture_coordinates(operand, given)
         sets = [x.items if isinstance(x, tree.Vector) else (x,) for x in given.coordinates]
         needed = operand.coordinates
+        if operand.space == "surface":
+            sets = [_counted(items, needed) for items in sets]
         if [len(items) for items in sets] != ([needed] if needed else []):
             many = f"{needed} coordinates in braces" if needed else "no coordinates"
             what = f"the address of {self.opcode}, operand {operand.name}, takes {many}"
@@ -567,6 +582,7 @@ class Binder:
         if given.coordinates:
             last = given.coordinates[-1]
             items = last.items if isinstance(last, tree.Vector) else (last,)
+        items = _counted(items, needed)
         if len(items) != needed or len(samplers) > 1:
             what = f"the address of {self.opcode}, operand {operand.name}, takes a texture, or a "
             what += f"texture and a sampler, and {needed} coordinates in braces"
@@ -696,10 +712,17 @@ _LISTED = 1024
 
 
 def _either(values: tuple[int, ...] | range) -> str:
+    if isinstance(values, range) and values[-1] >> 32:
+        return f"{values[0]} or more in steps of {values.step}"
     if isinstance(values, range) and len(values) > (12 if values.step == 1 else _LISTED):
         steps = "" if values.step == 1 else f" in steps of {values.step}"
         return f"{values[0]} … {values[-1]}{steps}"
     return f"one of {listing(values)}" if len(values) > 2 else " or ".join(map(str, values))
+
+
+def _counted(items: tuple[_Item, ...], needed: int) -> tuple[_Item, ...]:
+    """The coordinates or offsets that count: ptxas drops those that a geometry does not have."""
+    return items[:needed] if len(items) in (2, 4) else items
 
 
 def _is_dropped(given: tree.Operand) -> bool:

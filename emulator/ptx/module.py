@@ -14,13 +14,13 @@ from typing import NamedTuple
 from dtypes import Array
 from emulator.arith.scalar.bits import HANDLE_BITS
 from emulator.errors import EmulatorError, OperandError, UnsupportedError, listing
-from emulator.isa.instruction import Instruction, effects_of
+from emulator.isa.instruction import Instruction, effects_of, version_numbers
 from emulator.isa.signature import Signature
 from emulator.memory.windows import FUNCTIONS, PARAMETERS, VARIABLES
 from emulator.ptx import tree
 from emulator.ptx.binding import Binder, BindError, choose, spelled
 from emulator.ptx.mentions import addressed_in, items_of, names_in, symbols_in, variables_in
-from emulator.ptx.names import Scope, Symbol, special_types
+from emulator.ptx.names import Scope, Symbol, check_version, special_types
 from emulator.ptx.passing import with_moves
 from emulator.ptx.program import (
     Bound,
@@ -427,6 +427,7 @@ class KernelBinder:
 
     def _named(self, item: tree.Naming, scope: Scope, function: Function) -> None:
         if isinstance(item, tree.RegisterDeclaration):
+            check_version(item.type, self.module.version(item.at))
             scope.declare(item)
             return
         if isinstance(item, tree.Variable):
@@ -476,7 +477,8 @@ class KernelBinder:
 
     def _statement(self, pc: int, line: Line, function: Function) -> Statement:
         given, scope = line.instruction, line.scope
-        instruction = parsed(given.opcode, self.module.target, self.module.version(given.at))
+        version = self.module.version(given.at)
+        instruction = parsed(given.opcode, self.module.target, version)
         guard = _guard(given, scope)
         if "calls" in instruction.effects:
             return Statement(
@@ -491,6 +493,9 @@ class KernelBinder:
             )
         signatures = instruction.signatures(self.module.target)
         signature = choose(signatures, given.operands)
+        later = instruction.form.later_operands
+        if version and later:
+            signature = signature.without({x for x, v in later if version < version_numbers(v)})
         binder = Binder(scope, given.opcode, self.module.addresses)
         operands = binder.bind(signature, given.operands)
         if _uses_carry(instruction) and function.carry is None:

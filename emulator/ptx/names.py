@@ -108,6 +108,20 @@ class _Range:
     vector: int
 
 
+#: register types that came later than PTX 1.0
+_LATER_TYPES = {"b128": (8, 3)}
+
+
+def check_version(type_: str, version: tuple[int, int] | None) -> None:
+    """OperandError for a register type that is younger than the PTX version of a file."""
+    since = _LATER_TYPES.get(type_)
+    if version and since and version < since:
+        raise OperandError(
+            f"registers of type .{type_} came with PTX {since[0]}.{since[1]}; the file is PTX "
+            f"{version[0]}.{version[1]} (.version)"
+        )
+
+
 @dataclass(eq=False)
 class Scope:
     """The names of a block; what it lacks, the block around it may have."""

@@ -27,6 +27,7 @@ from one_instruction import HEAD, OneInstruction  # noqa: E402
 from value_kernels import (  # noqa: E402
     THREADS,
     digest,
+    fresh,
     kernels,
     memory,
     parts,
@@ -95,8 +96,11 @@ def main() -> int:
     parser.add_argument("-o", "--output", type=Path, required=True)
     parser.add_argument("--match", default="", help="a pattern of opcodes")
     parser.add_argument("--workers", type=int, default=12)
+    parser.add_argument("--fresh", type=int, default=0, help="so many statements of a new seed")
+    parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
-    chosen = kernels([name for name in spelled() if re.search(options.match, name)])
+    names = fresh(options.seed, options.fresh) if options.fresh else spelled()
+    chosen = kernels([name for name in names if re.search(options.match, name)])
     # After a fatal error a process has lost the GPU: each kernel has a child of its own.
     with get_context("fork").Pool(options.workers, maxtasksperchild=1) as pool:
         about = pool.apply(provenance)

@@ -27,7 +27,7 @@ OPCODES = GOLDEN / "scalar" / "opcodes.txt"
 WITHOUT_EFFECT = {
     "approx", "aligned", "async", "bulk", "bulk_group", "cc", "cp", "from", "hint", "ld_reduce",
     "mbarrier::complete_tx::bytes", "noftz", "pack", "red", "reduce", "scope", "semantics", "sync",
-    "to", "vec", "weak",
+    "to", "unheeded", "vec", "weak",
 }  # fmt: skip
 #: the same where a rule of its own stands for them, and the one that nobody could record
 OWN_RULES = {

@@ -473,7 +473,7 @@ def test_operands_that_no_statement_takes(text, words):
 
 
 def test_metadata_in_braces():
-    """ptxas takes one register of them so, and CUTLASS writes it."""
+    """ptxas takes the first register of them so, and CUTLASS writes it."""
     opcode = (
         "mma.sp.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%d0,%d1,%d2,%d3}, {one,one},"
         " {one,one}, {0f00000000,0f00000000,0f00000000,0f00000000}, @, 0;"
@@ -482,9 +482,10 @@ def test_metadata_in_braces():
     machine.run(
         ".reg .b32 one, e; .reg .f32 %d<4>; mov.b32 one, 0x3c003c00; mov.b32 e, 0x44444444;"
     )
-    machine.run(opcode.replace("@", "{e}"))
-    assert machine.registers["%d3"].values.tolist() == [8] * 32
-    for wrong in ("{e, e}", "{_}", "{1}"):
+    for given in ("{e}", "{e, one}"):
+        machine.run(f"mov.f32 %d3, 0f00000000; {opcode.replace('@', given)}")
+        assert machine.registers["%d3"].values.tolist() == [8] * 32
+    for wrong in ("{e, e, e}", "{_}", "{1}"):
         with pytest.raises(OperandError, match=r"operand e of mma\.sp"):
             machine.run(opcode.replace("@", wrong))
 

@@ -37,6 +37,7 @@ def _is_asked(ins):
         and TARGET in ins.targets
         and ins.ptx_version <= VERSION
         and set(ins.effects) <= _VALUES
+        and ins.row.name != "multimem"  # which needs addresses of several devices
         and ins.modifiers.get("space", "") in _SPACES
     )
 
@@ -54,6 +55,20 @@ def spelled():
         if name in _SAMPLED:
             pool, turns = rng.sample(pool, _SAMPLED[name]), 1
         out += [f"{ins} {turn}" for ins in pool for turn in range(turns)]
+    rng.shuffle(out)
+    return out
+
+
+def fresh(seed, count):
+    """About so many statements that no recording has, of each instruction alike."""
+    rng, pools = Random(seed), {}
+    for opcode in sorted({name.split()[0] for name in spelled()}):
+        pools.setdefault(opcode.partition(".")[0], []).append(opcode)
+    share, out = count // len(pools), []
+    for pool in pools.values():
+        chosen = rng.sample(pool, min(len(pool), share))
+        turns = -(-share // len(chosen))
+        out += [f"{opcode} {seed}-{turn}" for turn in range(turns) for opcode in chosen][:share]
     rng.shuffle(out)
     return out
 

@@ -192,22 +192,28 @@ def _tensor_copies() -> Iterator[Row]:
 
 _RELEASES = (".mmio.semantics=release.scope=sys", ".semantics=release.scope=gpu|sys")
 _REDUCES = "writes exchanges reduces asynchronous"
+#: in shared::cluster the mbarrier's address may be in a narrow register
+_CLUSTERED = (
+    (".space=shared::cluster", "[a:space+]", "[mbarrier:shared]"),
+    ("", "[a:+]", "[mbarrier:shared+]"),
+)
 _STORES = (
     *(
         Row(
-            f"st.async!{{.weak}}{{.space=shared::cluster}}.{_BYTES}{vec}.type={types}",
-            "[a:space], {b*vec}, [mbarrier:shared]",
+            f"st.async!{{.weak}}{space}.{_BYTES}{vec}.type={types}",
+            f"{a}, {{b*vec}}, {mbarrier}",
             "",
             _90,
             "8.1",
             effects="writes asynchronous",
         )
         for vec, types in (("{.vec=v2|v4}", "b32|u32|s32|f32"), ("{.vec=v2}", "b64|u64|s64|f64"))
+        for space, a, mbarrier in _CLUSTERED
     ),
     *(
         Row(
             f"st.async!{order}{{.space=global}}.type=b8|b16|b32|b64|u8|u16|u32|u64|s8|s16|s32|s64|f32|f64",
-            "[a:space], b",
+            "[a:space+], b",
             "",
             _100,
             "8.7",
@@ -217,7 +223,7 @@ _STORES = (
     ),
     Row(
         "st.bulk!{.weak}{.space=shared::cta}",
-        "[a:space], size:u64<0..16777216/8>, value=0",
+        "[a:space+], size:u64<0..16777216/8>, value=0",
         "",
         _100,
         "8.6",
@@ -225,8 +231,8 @@ _STORES = (
     ),
     *(
         Row(
-            f"red.async!.semantics=relaxed.scope=cluster{{.space=shared::cluster}}.{_BYTES}.{operation}.type={types}",
-            "[a:space], b, [mbarrier:shared]",
+            f"red.async!.semantics=relaxed.scope=cluster{space}.{_BYTES}.{operation}.type={types}",
+            f"{a}, b, {mbarrier}",
             "atomic.update",
             _90,
             "8.1",
@@ -238,11 +244,12 @@ _STORES = (
             ("operation=add", "u64"),
             ("operation=and|or|xor", "b32"),
         )
+        for space, a, mbarrier in _CLUSTERED
     ),
     *(
         Row(
             f"red.async!{order}{{.space=global}}.operation=add.type=u32|s32|u64|s64",
-            "[a:space], b",
+            "[a:space+], b",
             "",
             _100,
             "8.7",
@@ -283,7 +290,7 @@ def _mbarriers() -> Iterator[Row]:
             )
     for order in ("", ".semantics=relaxed|release.scope=cta|cluster"):
         for name in ("arrive", "arrive_drop"):
-            arrival = "[mbarrier:space], count:u32<1..4294967295>?"
+            arrival = "[mbarrier:space], count$:u32<1..4294967295>?"
             yield row(f"{name}!{order}{_SPACES}", f"d~:u64, {arrival}", _80, "7.0", optional_on=_90)
             yield row(f"{name}!{order}.space=shared::cluster", f"_, {arrival}", _90, "8.0")
             expected = "[mbarrier:space], bytes:u32"
@@ -295,7 +302,7 @@ def _mbarriers() -> Iterator[Row]:
         for name in ("arrive", "arrive_drop"):
             yield row(
                 f"{name}!.noComplete{order}{_SPACES}",
-                "d~:u64, [mbarrier:space], count:u32<1..4294967295>",
+                "d~:u64, [mbarrier:space], count$:u32<1..4294967295>",
                 _80,
                 "7.0",
             )
@@ -324,15 +331,15 @@ _TENSORMAPS = (
             "8.3",
         )
         for fields, type_, operands in (
-            ("global_address", "b64", "[map:space], value"),
-            ("rank", "b32", "[map:space], value"),
-            ("box_dim|global_dim|element_stride", "b32", "[map:space], ordinal=0..4, value"),
-            ("global_stride", "b64", "[map:space], ordinal=0..4, value"),
-            ("elemtype", "b32", "[map:space], value=0..15"),
-            ("interleave_layout", "b32", "[map:space], value=0..2"),
-            ("swizzle_mode", "b32", "[map:space], value=0..4"),
-            ("swizzle_atomicity", "b32", "[map:space], value=0..3"),
-            ("fill_mode", "b32", "[map:space], value=0..1"),
+            ("global_address", "b64", "[map:space+], value"),
+            ("rank", "b32", "[map:space+], value"),
+            ("box_dim|global_dim|element_stride", "b32", "[map:space+], ordinal=0..4, value"),
+            ("global_stride", "b64", "[map:space+], ordinal=0..4, value"),
+            ("elemtype", "b32", "[map:space+], value=0..15"),
+            ("interleave_layout", "b32", "[map:space+], value=0..2"),
+            ("swizzle_mode", "b32", "[map:space+], value=0..4"),
+            ("swizzle_atomicity", "b32", "[map:space+], value=0..3"),
+            ("fill_mode", "b32", "[map:space+], value=0..1"),
         )
     ),
     Row(

@@ -46,7 +46,7 @@ def _rows(name: str, orders: str, operands: str) -> Iterator[Row]:
         rest = f".{operation}%s.type={types}"
         yield _row(f"{head}{{.space=global}}{rest % _HINT}", hinted, version)
         yield _row(f"{head}.{_SHARED}{rest % ''}", operands, version)
-    vectors = hinted.replace("d~", "{d*vec}").replace(", b", ", {b*vec}")
+    vectors = hinted.replace("d~", "{d~*vec}").replace(", b", ", {b*vec}")
     for operation, types in _VECTORS:
         form = f"{head}{{.space=global}}.{operation}{_HINT}.{types}"
         yield _row(form, vectors, "8.1", _90)
@@ -85,6 +85,7 @@ _FLOATS = (
 #: operations and types of integers
 _INTEGERS = (("and|or|xor", "b32|b64"), ("add", "u32|s32|u64"), ("min|max", "u32|s32|u64|s64"))
 _LOADED, _STORED = "{d*vec}, [a:space]", "[a:space], {b*vec}"
+_REDUCED = "[a:space++], {b*vec}"
 
 _Multimem = partial(Row, targets=_90, version="8.1", needs=MEMORY_NEEDS)
 _Fp8 = partial(_Multimem, targets=having("multimem.e4m3"), version="8.6")
@@ -123,11 +124,11 @@ def _reductions_multicast() -> Iterator[Row]:
     for order in ("", f".semantics=relaxed|release.{SCOPE}"):
         form = f"multimem.red!{order}{{.space=global}}.operation=%s%s.type=%s"
         for operations, types in _INTEGERS:
-            yield reduction(form % (operations, "", types), _STORED)
+            yield reduction(form % (operations, "", types), _REDUCED)
         for vec, types, operations in _FLOATS:
-            yield reduction(form % ("add", vec, types), _STORED)
+            yield reduction(form % ("add", vec, types), _REDUCED)
             if operations != "add":  # vectors alone
-                yield reduction(form % ("min|max", vec.strip("{}"), types), _STORED)
+                yield reduction(form % ("min|max", vec.strip("{}"), types), _REDUCED)
 
 
 ROWS = (

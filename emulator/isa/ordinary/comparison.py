@@ -49,9 +49,10 @@ def _rows(
 ) -> tuple[Row, Row]:
     """The plain form and the one that combines the result with a predicate."""
     combined = form.replace("|COMBINE", _COMBINE)
+    with_ = "c%:pred" if "bf16" in form else "c:pred"
     return (
         Row(form.replace("|COMBINE", ""), operands, rule, targets, version),
-        Row(combined, f"{operands}, c:pred", rule, targets, version),
+        Row(combined, f"{operands}, {with_}", rule, targets, version),
     )
 
 

@@ -11,8 +11,9 @@ _SCOPE = "scope=cta|cluster|gpu|sys"
 _CLUSTER = (Needs("cluster", _90, "7.8"),)
 _ORDER = tuple(Needs(word, version="8.0") for word in ("release", "relaxed", "acquire"))
 _CTA = (Needs("cta", version="7.8"),)
-#: the number of a barrier, and how many threads come to it
-_BARRIER, _THREADS = "a:u32<0..15>", "b:u32<32..4294967264/32>"
+#: the number of a barrier, and how many threads come to it: 0 stands for all, who can wait
+_BARRIER = "a:u32<0..15>"
+_THREADS, _ARRIVING = (f"b:u32<{least}..18446744073709551584/32>" for least in (0, 32))
 #: of alloca
 _ALIGNMENTS = ",".join(str(1 << n) for n in range(23))
 _WarpRow = partial(Row, scope="warp")
@@ -65,7 +66,7 @@ _BARRIERS = tuple(
     )
     for row in (
         Row(f"{head}!.sync{aligned}", f"{_BARRIER}, {_THREADS}?", version="1.0", needs=_CTA),
-        Row(f"{head}.arrive!{aligned}", f"{_BARRIER}, {_THREADS}", version="2.0", needs=_CTA),
+        Row(f"{head}.arrive!{aligned}", f"{_BARRIER}, {_ARRIVING}", version="2.0", needs=_CTA),
         Row(
             f"{head}.red!.operation=popc{aligned}.type=u32",
             f"d, {_BARRIER}, {_THREADS}?, c:pred",

@@ -92,7 +92,14 @@ _QUOTIENTS = (
     Row(
         "rcp.rounding{.ftz}.type=f32", "d, a", "quotients.rcp", version="2.0", effects="pure splits"
     ),
-    Row("rcp.rounding.type=f64", "d, a", "quotients.rcp", version="1.4", effects="pure splits"),
+    # ptxas makes the same code of it with .ftz and without, though f64 has no such mode.
+    Row(
+        "rcp.rounding{.unheeded=ftz}.type=f64",
+        "d, a",
+        "quotients.rcp",
+        version="1.4",
+        effects="pure splits",
+    ),
     Row(
         "sqrt.rounding{.ftz}.type=f32",
         "d, a",
@@ -118,8 +125,22 @@ _EXTREMES = tuple(
     row
     for name, rule in (("min", "comparison.minimum"), ("max", "comparison.maximum"))
     for row in (
-        Row(f"{name}{{.ftz}}.type=f32", "d, a, b, c?", rule, optional_on=_100),
-        Row(f"{name}{{.ftz}}.NaN.type=f32", "d, a, b, c?", rule, _80, "7.0", optional_on=_100),
+        Row(
+            f"{name}{{.ftz}}.type=f32",
+            "d, a, b, c?",
+            rule,
+            optional_on=_100,
+            later_operands=(("c", "8.8"),),
+        ),
+        Row(
+            f"{name}{{.ftz}}.NaN.type=f32",
+            "d, a, b, c?",
+            rule,
+            _80,
+            "7.0",
+            optional_on=_100,
+            later_operands=(("c", "8.8"),),
+        ),
         Row(
             f"{name}{{.ftz}}{{.NaN}}.xorsign.abs.type=f32", "d, a, b", rule, having("sm_86"), "7.2"
         ),

@@ -100,8 +100,9 @@ class OrdinaryInstruction(Instruction):
             return (self._signature,)
         chosen = self.check_target(target)
         if self.row.optional_on and chosen.name not in self.row.optional_on:
-            needed = tuple(o for o in self._signature.operands if not o.optional)
-            return (Signature(needed, self.row.scope),)
+            return (
+                self._signature.without({x.name for x in self._signature.operands if x.optional}),
+            )
         return (self._signature,)
 
     @cached_property

@@ -97,7 +97,7 @@ _ADDRESSES = (
     _Hint(
         "prefetch{.space=global}.level=L2::evict_last|L2::evict_normal", "[a:space]", "", _80, "7.4"
     ),
-    _Hint("prefetch{.space=const|param}.tensormap", "[a:space]", "", _90, "8.0"),
+    _Hint("prefetch{.space=const|param}.tensormap", "[a:space+]", "", _90, "8.0"),
     _Hint("prefetchu.L1", "[a]", version="2.0"),
     _Hint("applypriority{.space=global}.L2::evict_normal", "[a:space], size=128", "", _80, "7.4"),
     _Hint("discard{.space=global}.L2", "[a:space], size=128", "", _80, "7.4"),
@@ -112,7 +112,7 @@ _ADDRESSES = (
     _Hint(
         "createpolicy.range!{.space=global}.primary=L2::evict_last|L2::evict_normal|L2::evict_first|"
         "L2::evict_unchanged{.secondary=L2::evict_first|L2::evict_unchanged}.type=b64",
-        "d:u64, [a:space], primary_size:u32, total_size:u32",
+        "d:u64, [a:space+], primary_size:u32, total_size:u32",
         "",
         _80,
         "7.4",
@@ -120,7 +120,7 @@ _ADDRESSES = (
     _Hint("createpolicy.cvt!.L2.type=b64", "d:u64, property:u64", "", _80, "7.4"),
     Row(
         "isspacep.space=const|global|local|shared|shared::cta|shared::cluster|param|param::entry",
-        "p, a:u32+",
+        "p, a:u32++",
         version="2.0",
         effects="pure",
         needs=_GENERIC_NEEDS,

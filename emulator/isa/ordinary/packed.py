@@ -15,7 +15,7 @@ _ARITHMETIC = (
     *(
         Row(
             f"{name}{_ROUNDED}.{_RESULTS}.atype={_SOURCES}",
-            "d:to, a:atype, c:to",
+            "d$:to, a$:atype, c$:to",
             f"small_floats.{name}",
             _SMALL_FLOATS,
             "9.4",
@@ -24,14 +24,14 @@ _ARITHMETIC = (
     ),
     Row(
         f"mul{_ROUNDED}.{_RESULTS}.atype={_SOURCES}.btype={_SOURCES}",
-        "d:to, a:atype, b:btype",
+        "d$:to, a$:atype, b$:btype",
         "small_floats.mul",
         _SMALL_FLOATS,
         "9.4",
     ),
     Row(
         f"fma{_ROUNDED}.{_RESULTS}.atype={_SOURCES}.btype={_SOURCES}",
-        "d:to, a:atype, b:btype, c:to",
+        "d$:to, a$:atype, b$:btype, c$:to",
         "small_floats.fma",
         _SMALL_FLOATS,
         "9.4",
@@ -78,8 +78,8 @@ def _decompressions() -> Iterator[Row]:
                         yield Row(
                             f"spdecompress.element=b{element}.index=b{index}.sp=sp::{kept}:{group}"
                             f".count=x{count}",
-                            f"{{d:b32*{_registers(bits)}}}, {{mdata:b32*{positions}}}, "
-                            f"{{cdata:b32*{elements}}}",
+                            f"{{d:b32*{_registers(bits)}}}, {{mdata%:b32*{positions}}}, "
+                            f"{{cdata%:b32*{elements}}}",
                             "sparse_vectors.decompress", _SPARSE, "9.4",
                         )  # fmt: skip
 

@@ -5,21 +5,23 @@ is a register of the instruction's (first) type and is read, or written if it is
 called d, p or q:
 
 * ``a:u32`` another type, ``c:stype`` the type in that slot, ``d:wide`` twice the width,
-  ``d:to+`` or a wider register; ``a:u32/f16x2`` or a register of that type, too, ``d:u32/`` or of
-  none besides;
+  ``d:to+`` or a wider register, ``a:u32++`` but none of 128 bits; ``a:u32/f16x2`` or a register of
+  that type, too, ``d:u32/`` or of none besides;
 * ``mdata!`` is written, too, behind the first operand;
 * ``{e~:s32*2}`` two integers, or one without braces, which is dropped;
 * ``d|p`` a pair of destinations, of which p is a predicate; ``p|q?`` of which the second may be
   left out; ``d~`` may be the sink ``_``, ``_`` must be it; ``c?`` may be left out;
 * ``a.part`` may be followed by a selector of `SELECTORS`, which the rule takes as ``asel``;
-* ``a%`` must be a register, and of a vector one of them;
+* ``a%`` must be a register (a predicate, if it is one), and of a vector one of them;
 * ``a&`` may be the name of a variable or function, for its address;
-* ``a^`` may be a vector of two or four registers in braces, which share the operand's bits;
+* ``a^`` may be a vector of two or four registers in braces, which share the operand's bits, or one;
+* ``a$`` may stand in braces with others behind it, which do not count;
 * ``[a]`` an address, ``[a:shared]`` in that state space, ``[a:space]`` in the space of that slot,
+  ``[a:space+]`` in a register of 32 bits at least, ``[a:space++]`` in one of 64,
   ``[t:texture;2]`` a texture's handle and two coordinates, ``[s:surface;2]`` a surface's,
   ``[t:texture;a2]`` of which the first is the number of a layer, ``[a:tensor]`` in a register of 32
-  bits, ``[a:tensor+]`` or of a 32-bit integer, ``[map;dim]`` with as many coordinates behind it as
-  the slot says (``3d``), ``[map;5]`` with five;
+  bits, ``[a:tensor+]`` or of a 32-bit integer, ``[a:tensor++]`` or a pair of halves, ``[map;dim]``
+  with as many coordinates behind it as the slot says (``3d``), ``[map;5]`` with five;
 * ``{d*vec}`` registers in braces, as many as the slot says (``v4``), or one without braces where it
   says nothing; ``{d*4}`` so many, ``{c:u16*dim-2}`` two less than the slot says, of another type,
   ``{d:b32*num*2}`` twice as many;
@@ -80,6 +82,8 @@ class Row(Form):
     scope: Scope = "thread"
     #: targets that take the operands which may be left out, where not all do
     optional_on: tuple[str, ...] = ()
+    #: see `Form`
+    later_operands: tuple[tuple[str, str], ...] = ()
     #: words that came later or to fewer targets than the rest
     needs: tuple[Needs, ...] = ()
     #: see `Form`; a row with a rule is pure where it names none, unless it reads the carry flag
@@ -132,17 +136,19 @@ def doing(effects: str, rows: Iterable[Row]) -> Iterator[Row]:
 
 
 @lru_cache(maxsize=256)
-def register_types(name: str, wider: bool = False) -> tuple[str, ...]:
+def register_types(name: str, wider: int = 0) -> tuple[str, ...]:
     """The types of registers that may hold an operand of a type, the preferred one first.
 
     Compared with ptxas of CUDA 13.0: the size must agree, and a register of numbers must hold
     numbers of the operand's kind; registers and operands of bits go with all. With `wider` larger
-    registers serve, too, but for bf16.
+    registers serve, too, but for bf16: of 1 all of them, of 2 those up to 64 bits.
     """
     type_ = TYPES[name]
     sizes = [size for size in (8, 16, 32, 64, 128) if size >= type_.size]
     if not wider or name == "bf16":
         sizes = sizes[:1]
+    elif wider == 2:
+        sizes.remove(128)
     if type_.kind == "predicate":
         return ("pred",)
     fitting = [t for size in sizes for t in _of_size(type_, size)]
@@ -176,8 +182,8 @@ def constants_of(name: str) -> Constants:
 # --- operands -------------------------------------------------------------------------------------
 
 _OPERAND = re.compile(
-    r"(?P<open>[\[{]?)(?P<name>\w+)(?:\.(?P<selector>\w+))?(?P<bare>%?)(?P<written>!?)(?P<sink>~?)(?P<pieces>\^?)(?P<symbol>&?)"
-    r"(?::(?P<type>[\w:]+?)(?P<wider>\+?)(?P<also>/\w*)?)?(?:[*;](?P<count>\w+)(?P<less>-\d)?(?:\*(?P<times>\d))?)?"
+    r"(?P<open>[\[{]?)(?P<name>\w+)(?:\.(?P<selector>\w+))?(?P<bare>%?)(?P<written>!?)(?P<sink>~?)(?P<pieces>\^?)(?P<symbol>&?)(?P<braces>\$?)"
+    r"(?::(?P<type>[\w:]*?)(?P<wider>\+*)(?P<also>/\w*)?)?(?:[*;](?P<count>\w+)(?P<less>-\d)?(?:\*(?P<times>\d))?)?"
     r"(?:=(?P<values>[\d.,/-]*))?(?:<(?P<legal>[\d.,/]+)>)?(?:#(?P<kind>\w+))?[\]}]?"
     r"(?:@(?P<when>[\w:]+))?(?P<optional>\??)"
 )
@@ -201,7 +207,8 @@ class OperandPattern:
     operand: Operand
     #: a type, a slot with one, "wide", or "" for the instruction's type; of an address its space
     type: str
-    wider: bool
+    #: how many plus signs there are
+    wider: int
     #: a slash and a register type that serves, too; a slash alone: none does
     also: str
     #: no immediate may stand in its place
@@ -238,7 +245,8 @@ def _pattern(part: str, first: bool, paired: bool) -> OperandPattern:
         optional=bool(match["optional"]),
         sink=bool(match["sink"]) or name == "_",
         symbol=bool(match["symbol"]),
-        pieces=(2, 4) if match["pieces"] else (),
+        pieces=(1, 2, 4) if match["pieces"] else (),
+        braces=bool(match["braces"]),
         selector=SELECTORS[match["selector"]] if match["selector"] else "",
         paired=paired,
     )
@@ -246,7 +254,7 @@ def _pattern(part: str, first: bool, paired: bool) -> OperandPattern:
     return OperandPattern(
         operand,
         type_,
-        bool(match["wider"]),
+        len(match["wider"] or ""),
         match["also"] or "",
         bool(match["bare"]),
         match["count"] or "",
@@ -271,13 +279,17 @@ def _values(text: str) -> tuple[int, ...] | range:
 #: registers that an address may be in, the widest first
 _ADDRESSES = tuple(sorted(ADDRESS, key=lambda name: -REGISTER_BITS[name]))
 _HANDLES = tuple(x for x in _ADDRESSES if REGISTER_BITS[x] == 64)
-_TENSOR_ADDRESSES = ("b32", "u32", "s32")
+#: by the number of plus signs
+_TENSOR_ADDRESSES = (("b32",), ("b32", "u32", "s32"), ("b32", "u32", "s32", "f16x2"))
+_LEAST_BITS = (0, 32, 64)
 
 
-def _addresses(space: str, wider: bool) -> tuple[str, ...]:
+def _addresses(space: str, wider: int) -> tuple[str, ...]:
     if space == "tensor":
-        return _TENSOR_ADDRESSES if wider else _TENSOR_ADDRESSES[:1]
-    return _HANDLES if space in ("texture", "surface") else _ADDRESSES
+        return _TENSOR_ADDRESSES[wider]
+    if space in ("texture", "surface"):
+        return _HANDLES
+    return tuple(x for x in _ADDRESSES if REGISTER_BITS[x] >= _LEAST_BITS[wider])
 
 
 def settle(pattern: OperandPattern, words: dict[str, str], default: str) -> Operand | None:
@@ -314,7 +326,8 @@ def settle(pattern: OperandPattern, words: dict[str, str], default: str) -> Oper
         name = words.get(name, name) or default
     types = register_types(name, pattern.wider)
     also = pattern.also.removeprefix("/")
-    if f"f{TYPES[name].size}" in types and TYPES[name].is_float and operand.kind == "vector":
+    sized = TYPES[name].is_float and operand.kind == "vector" and pattern.also != "/"
+    if sized and f"f{TYPES[name].size}" in types:
         # ptxas looks at no more than the size.
         types += tuple(f"{sign}{TYPES[name].size}" for sign in "us")
     elif pattern.type in ("", "wide", *words) and "b32" in types and not pattern.also:
@@ -324,7 +337,7 @@ def settle(pattern: OperandPattern, words: dict[str, str], default: str) -> Oper
     reads = operand.use == "read"
     constants = constants_of(name) if reads else "none"
     if pattern.bare:
-        constants = "words" if operand.kind == "vector" else "none"
+        constants = "words" if operand.count > 1 else "none"
     return replace(
         operand,
         kind="predicate" if name == "pred" and reads else operand.kind,

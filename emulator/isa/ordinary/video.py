@@ -1,5 +1,7 @@
 """Video instructions: PTX ISA 9.7.18."""
 
+from collections.abc import Iterator
+
 from emulator.isa.ordinary.row import Row
 
 _TYPES = ".to=u32|s32.atype=u32|s32.btype=u32|s32"
@@ -55,6 +57,23 @@ _SCALAR = (
     ),
 )
 
+#: the types of sums of four lanes; of the first ptxas makes dp4a, which takes no f16x2 for c
+_SUM_TYPES = (
+    (".to=u32.atype=u32.btype=u32", "u32"),
+    (".to=u32.atype=u32.btype=s32", _WORD),
+    (".to=u32.atype=s32.btype=u32|s32", _WORD),
+    (".to=s32.atype=u32|s32.btype=u32|s32", _WORD),
+)
+
+
+def _added(name: str, count: int, operands: str) -> Iterator[Row]:
+    """The forms whose lanes are added up."""
+    of_dp4a = count == 4 and name in ("vadd", "vsub")
+    for types, c in _SUM_TYPES if of_dp4a else ((_TYPES, _WORD),):
+        form = f"{name}{count}{types}.operation=add"
+        yield Row(form, operands.replace(f"c%:{_WORD}", f"c%:{c}"), "video.lanes", version="3.0")
+
+
 _LANES = tuple(
     row
     for count, mask, parts in ((2, "half_mask", "halves"), (4, "byte_mask", "bytes"))
@@ -62,7 +81,7 @@ _LANES = tuple(
     for name in ("vadd", "vsub", "vavrg", "vabsdiff", "vmin", "vmax")
     for row in (
         Row(f"{name}{count}{_TYPES}{{.sat}}", operands, "video.lanes", version="3.0"),
-        Row(f"{name}{count}{_TYPES}.operation=add", operands, "video.lanes", version="3.0"),
+        *_added(name, count, operands),
     )
 ) + tuple(
     Row(
