@@ -14,14 +14,23 @@ from emulator.errors import OperandError
 
 #: words of 8 bytes that are compared and copied at a time
 _PIECE = 1 << 17
+#: bytes of a line of the cache: vectors of a line are slow where they lie in two, and so are
+#: threads that write to one line
+LINE = 64
 
 
 def zeros(size: int) -> Array:
-    """Bytes of 0; raises OperandError where the system has no room for them."""
+    """Bytes of 0, from the start of a line on; raises OperandError where the system has no room for
+    them."""
     try:
-        return np.zeros(size, np.uint8)
+        return at_line(np.zeros(size + LINE, np.uint8))[:size]
     except MemoryError:
         raise OperandError(f"there is no memory for {size:,} bytes") from None
+
+
+def at_line(room: Array) -> Array:
+    """Bytes of an array from the first start of a line on."""
+    return room[-room.ctypes.data % LINE :]
 
 
 def copy_changed(to: Array, source: Array) -> None:

@@ -14,6 +14,7 @@ from emulator.machine.compiled.memory import CONTEXT
 from emulator.machine.vector.lanes import present, slots
 from emulator.machine.vector.strand import WARP, Strand
 from emulator.memory.arena import Arena
+from emulator.memory.untouched import LINE, at_line
 
 #: words that a strand keeps in the form that stands for all lanes
 _MOST_KNOWN = 512
@@ -123,11 +124,13 @@ class Kept:
         self._free: list[Array] = []
 
     def take(self, size: int) -> Array:
-        """So many bytes, of any contents."""
+        """So many bytes, of any contents, from the start of a line on."""
         room = None
         with suppress(IndexError):  # another thread may have taken it
             room = self._free.pop()
-        return np.empty(size, np.uint8) if room is None or len(room) < size else room[:size]
+        if room is None or len(room) < size + LINE:
+            room = np.empty(size + LINE, np.uint8)
+        return at_line(room)[:size]
 
     def give_back(self, room: Array) -> None:
         """The memory of a call that is over."""
@@ -163,6 +166,7 @@ class Registers:
                 slots.append((first, dtype, 1 << key))
                 self.bytes_of_warp += WARP * dtype.itemsize
             self._places[key] = first, dtype
+        self.bytes_of_warp += -self.bytes_of_warp % LINE
 
     def __contains__(self, key: object) -> bool:
         return key in self._places

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from dtypes import Array
 from emulator.arith.engines import Engine, by_kernels, may_use_kernels
 from emulator.arith.fast.kernels import machine_code
-from emulator.arith.fast.threads import cuts_of, in_native_parts, in_parts, processors
+from emulator.arith.fast.threads import cuts_of, in_native_parts, processors
 from emulator.machine.compiled import mbarriers, products, warpgroups
 from emulator.machine.compiled.atomics import order_matters
 from emulator.machine.compiled.blocks import always_live
@@ -46,12 +46,13 @@ from emulator.machine.compiled.loop_function import (
 )
 from emulator.machine.compiled.loops import Part, loops_of, stands_alone, threads_of_barrier
 from emulator.machine.compiled.segment import SIGNATURE, WORTH_A_THREAD, seconds_to_compile, work_of
-from emulator.machine.compiled.traces import differ, merged
+from emulator.machine.compiled.traces import merged
 from emulator.machine.compiled.translation import need_all_lanes, need_no_delay, stay_apart
 from emulator.machine.shared.products import is_wgmma
 from emulator.machine.vector.fragments import is_whole
 from emulator.machine.vector.mbarriers import wake
 from emulator.machine.vector.strand import WARP, WARPGROUP, Strand
+from emulator.memory.untouched import LINE, at_line
 from emulator.ptx.program import Function, Liveness, Program
 from emulator.targets import Target
 
@@ -65,8 +66,6 @@ _TRACES = 1 << 24
 _TURNS = 1 << 30
 #: calls that lead nowhere before a loop is left to steps
 _MOST_VAIN = 8
-#: parts in the traces of groups that are worth a thread to merge them
-_MERGED = 1 << 14
 #: pairs of phases of a call, before the rest is one
 _MOST_PHASES = 32
 #: phases of blocks that could not store at the same time before it is tried no more
@@ -267,31 +266,16 @@ class Loop:
     def _merged(self, call: _Call) -> tuple[int, Array]:
         """Statements of all warps where those at one place execute them together, the lowest place
         first; and for each of the records how many parts had been executed when it ended."""
-        lengths = np.ascontiguousarray(call.record("parts"))
-        first = int(lengths[0])
-        trace = call.trace
-        threads = min(1 + int(lengths.sum()) // _MERGED, processors())
-        if (lengths == first).all() and not differ(trace, first, threads):
+        lengths, hashes = np.ascontiguousarray(call.record("parts")), call.record("hash")
+        if (hashes == hashes[0]).all():
             return int(call.records[0, RECORD.index("statements")]), lengths
         weights = np.array([part.count for part in self.parts], np.int64)
-        if (call.record("failed") >= 0).any():
-            threads = 1
-        ends = np.zeros_like(lengths)
-        # The trace of a few groups together is merged with others like that of one group.
-        traces: list[Array] = []
-
-        def piece(first: int, last: int) -> int:
-            traces.append(merged(trace[first:last], lengths[first:last], ends[first:last]))
-            return 0
-
-        in_parts(piece, len(trace), threads, 1)
-        if len(traces) > 1:
-            long = np.array([len(x) for x in traces])
-            whole = np.zeros((len(traces), long.max()), np.uint16)
-            for row, each in zip(whole, traces, strict=True):
-                row[: len(each)] = each
-            traces = [merged(whole, long, np.zeros_like(long))]
-        return int(weights[traces[0]].sum()), ends
+        # Groups that execute the same parts do so together: one stands for all of them.
+        _, chosen, places = np.unique(hashes, return_index=True, return_inverse=True)
+        alone, ends = np.zeros_like(lengths), np.zeros_like(lengths)
+        alone[chosen] = lengths[chosen]
+        parts = merged(call.trace, alone, ends)
+        return int(weights[parts].sum()), ends[chosen][places]
 
     def _first_failure(
         self, layout: Layout, call: _Call, order: Array
@@ -332,7 +316,8 @@ class _Call:
             self.whole = np.packbits(layout.present, bitorder="little").view(np.uint32)
         self.mask = self.whole.copy()
         # Those of warps that stay together are never looked at.
-        self.pcs = np.empty((warps, WARP), np.uint32)
+        room_of_pcs = np.empty(warps * WARP * 4 + LINE, np.uint8)
+        self.pcs = at_line(room_of_pcs)[: warps * WARP * 4].view(np.uint32).reshape(warps, WARP)
         held = self._kept.take(2 * len(self.starts) * room)
         self.trace = held.view(np.uint16).reshape(len(self.starts), room)
         self.records = np.zeros((len(self.starts), len(RECORD)), np.int64)

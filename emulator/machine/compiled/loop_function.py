@@ -40,14 +40,19 @@ EVERY, APART, SERIAL = range(3)
 #: claimed by others
 STORED, MET, REFUSED = 1, 2, 4
 #: what happened to warps that take turns, in words of 8 bytes: parts, statements and statements of
-#: threads executed; the pc of the part that branched backward too often, the statement that must
-#: not be executed; -1: none; and the warp that it belongs to
-RECORD = ("parts", "statements", "lanes", "tired", "failed", "warp")
-_GOES_ON = ("parts", "statements", "lanes")
+#: threads executed, a hash of the parts; the pc of the part that branched backward too often, the
+#: statement that must not be executed; -1: none; and the warp that it belongs to
+RECORD = ("parts", "statements", "lanes", "hash", "tired", "failed", "warp")
+_GOES_ON = ("parts", "statements", "lanes", "hash")
 _COUNTERS = (*_GOES_ON, "turns")
 _NOWHERE, _ALL = 0xFFFFFFFF, 0xFFFFFFFF
 #: the arrays of a call that say where lanes are, and their bytes for each warp
 _OF_LANES = (("low", 4), ("mask", 4), ("whole", 4), ("pcs", 128))
+#: those of them that every part changes: the warps that take turns have a copy of their own, since
+#: their neighbours, with words in the same line of the cache, may run in another thread
+_COPIED = ("low", "mask")
+#: the factor of each step of a hash
+_MIX = 0x9E3779B97F4A7C15
 
 
 class LoopText(NamedTuple):
@@ -86,11 +91,21 @@ class LoopFunction(NativeFunction):
         }
         self._count = {name: entry.alloca(LONG) for name in _COUNTERS}
         self._turned, self._went, self._served = (entry.alloca(LONG) for _ in range(3))
+        self._copies = {name: self._room_of_group() for name in _COPIED}
+        #: where their arrays would start
+        self._near: dict[str, Value] = {}
         self._sites: list[warpgroups.Site] = []
         #: where a part ends that not all of its warps have executed; None: it is another part
         self._stays: Any = None
         self._starts = {part.pc: self._block(f"part{part.pc}") for part in parts}
         self._dispatch, self._finish = self._block("dispatch"), self._block("finish")
+
+    def _room_of_group(self) -> Value:
+        """Memory for a word of each warp that takes turns."""
+        room = self._entry.alloca(WORD, self._given["together"])
+        # The stack ends here: calls put vectors on it, which LLVM takes to be aligned.
+        room.align = WIDTH * 8
+        return room
 
     def _block(self, name: str) -> Any:
         return self.native.append_basic_block(name)
@@ -107,6 +122,9 @@ class LoopFunction(NativeFunction):
         self._to = b.select(b.icmp_unsigned("<", last, self._end), last, self._end)
         b.store(LONG(0), self._count["turns"])
         b.store(LONG(0), self._served)
+        for name, copy in self._copies.items():
+            self._near[name] = b.sub(b.ptrtoint(copy, LONG), b.mul(start, LONG(4)))
+        self._each_warp(lambda warp: self._copy(warp, self._given, self._near))
         for name in _GOES_ON:  # with what the phases before have left
             records = self._place("records", self._group, 8 * len(RECORD))
             at = b.gep(records, [LONG(RECORD.index(name))], source_etype=LONG)
@@ -118,6 +136,7 @@ class LoopFunction(NativeFunction):
         for number, part in enumerate(self._parts):
             self._write_part(number, part)
         b.position_at_end(self._finish)
+        self._each_warp(lambda warp: self._copy(warp, self._near, self._given))
         for name in _GOES_ON:
             self._record(name, b.load(self._count[name], typ=LONG))
         start.add_incoming(self._to, b.block)
@@ -135,9 +154,17 @@ class LoopFunction(NativeFunction):
     # --- places ---
 
     def _place(self, name: str, warp: Value, size: int) -> Value:
-        """Address of a warp's part in an array of the call."""
-        start = self._given[name]
+        """Address of a warp's part in an array of the call, or in the copy of it."""
+        return self._part_of(self._near.get(name, self._given[name]), warp, size)
+
+    def _part_of(self, start: Value, warp: Value, size: int) -> Value:
         return self.b.inttoptr(self.b.add(start, self.b.mul(warp, LONG(size))), POINTER)
+
+    def _copy(self, warp: Value, source: Mapping[str, Value], to: Mapping[str, Value]) -> None:
+        """Copies the words of a warp that each part changes."""
+        for name in _COPIED:
+            word = self.b.load(self._part_of(source[name], warp, 4), typ=WORD)
+            self.b.store(word, self._part_of(to[name], warp, 4))
 
     def _word(self, name: str, warp: Value) -> Value:
         return self.b.load(self._place(name, warp, 4), typ=WORD)
@@ -267,6 +294,8 @@ class LoopFunction(NativeFunction):
         at = b.add(trace, b.load(self._count["parts"], typ=LONG))
         place = b.inttoptr(b.add(self._given["trace"], b.shl(at, LONG(1))), POINTER)
         b.store(ir.IntType(16)(number), place)
+        mixed = b.xor(b.load(self._count["hash"], typ=LONG), LONG(number + 1))
+        b.store(b.mul(mixed, LONG(_MIX)), self._count["hash"])
         self._add("statements", LONG(part.count))
         return self._add("parts", LONG(1))
 

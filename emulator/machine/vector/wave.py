@@ -41,6 +41,7 @@ from emulator.machine.vector.strand import (
 )
 from emulator.machine.vector.watching import WaveWatch
 from emulator.memory.arena import Arena
+from emulator.memory.untouched import zeros
 from emulator.memory.windows import RANK_BITS, WINDOW_BITS
 from emulator.targets import Target
 from emulator.warp.call import Undefined
@@ -209,7 +210,8 @@ class Wave:
         #: bytes of a row of shared memory, and those that may be accessed
         self.shared_bytes, self.shared_limit = grid.shared_bytes, grid.shared_limit
         if memory is None:
-            memory = np.zeros((len(self.ctas), grid.shared_bytes), np.uint8)
+            rows = len(self.ctas), grid.shared_bytes
+            memory = zeros(math.prod(rows)).reshape(rows)
         self.shared = memory
         self.local = np.zeros((len(self.thread), 0), np.uint8)
         #: bytes of it that threads may use: there may be room for more
