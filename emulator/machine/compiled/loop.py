@@ -31,7 +31,7 @@ from emulator.machine.compiled.calls import (
     refreshed,
     spread,
 )
-from emulator.machine.compiled.claims import OWNER_BITS, claims_of
+from emulator.machine.compiled.claims import LINE, OWNER_BITS, bytes_of, claims_of
 from emulator.machine.compiled.function import NAME
 from emulator.machine.compiled.loop_function import (
     APART,
@@ -52,7 +52,6 @@ from emulator.machine.shared.products import is_wgmma
 from emulator.machine.vector.fragments import is_whole
 from emulator.machine.vector.mbarriers import wake
 from emulator.machine.vector.strand import WARP, WARPGROUP, Strand
-from emulator.memory.untouched import LINE, at_line
 from emulator.ptx.program import Function, Liveness, Program
 from emulator.targets import Target
 
@@ -188,7 +187,7 @@ class Loop:
         wave = s.wave
         if not self._barriers <= {0, wave.lanes_per_cta}:
             return False
-        if wave.barriers.arrived.any() or wave.barriers.partly.any():
+        if not wave.barriers.is_idle:
             return False
         layout = layout_of(s)
         if np.any(np.diff(layout.starts) != wave.warps_per_cta):
@@ -300,8 +299,10 @@ class Loop:
 class _Call:
     """The arrays of a call; see `loop_function.CALL`."""
 
-    #: memory of traces
-    _kept: ClassVar[Kept] = Kept()
+    #: memory of traces, of pcs of lanes, and of claims
+    _traces: ClassVar[Kept] = Kept()
+    _lanes: ClassVar[Kept] = Kept()
+    _table: ClassVar[Kept] = Kept()
 
     def __init__(
         self, s: Strand, layout: Layout, limit: int, turns: int, room: int, together: int
@@ -316,30 +317,41 @@ class _Call:
             self.whole = np.packbits(layout.present, bitorder="little").view(np.uint32)
         self.mask = self.whole.copy()
         # Those of warps that stay together are never looked at.
-        room_of_pcs = np.empty(warps * WARP * 4 + LINE, np.uint8)
-        self.pcs = at_line(room_of_pcs)[: warps * WARP * 4].view(np.uint32).reshape(warps, WARP)
-        held = self._kept.take(2 * len(self.starts) * room)
+        self.pcs = self._lanes.take(warps * WARP * 4).view(np.uint32).reshape(warps, WARP)
+        held = self._traces.take(2 * len(self.starts) * room)
         self.trace = held.view(np.uint16).reshape(len(self.starts), room)
         self.records = np.zeros((len(self.starts), len(RECORD)), np.int64)
         words = {
             "together": together, "limit": limit, "turns": turns, "room": room, "phase": EVERY,
-            "claims": 0, "shift": 0,
+            "claims": 0, "shift": 0, "least": -1, "most": 0,
             **{name: pointer(getattr(self, name)) for name in CALL[CALL.index("low") :]},
         }  # fmt: skip
         self.words = np.array([words[name] for name in CALL], np.int64)
+        self._claims: Array | None = None
 
-    def begin(self, phase: int, claims: bool = False) -> None:
-        """Starts a phase; `claims`: with an empty table of them."""
-        bits = max(_FEWEST_CLAIMS, (len(self.low) * WARP - 1).bit_length())
-        self.claimed = claims
-        self._claims = np.zeros(1 << bits if claims else 0, np.int64)
-        words = {"phase": phase, "claims": pointer(self._claims) if claims else 0}
-        for name, word in {**words, "shift": 64 - bits}.items():
+    def begin(self, phase: int, claims: int = 0) -> None:
+        """Starts a phase; `claims`: with an empty table for so many."""
+        self.claimed, address = claims > 0, 0
+        bits = max(_FEWEST_CLAIMS, (claims - 1).bit_length())
+        if claims:
+            self._claims = self._table.take(8 << bits)
+            self._claims.fill(0)
+            address = pointer(self._claims)
+        words = {"phase": phase, "claims": address, "shift": 64 - bits, "least": -1, "most": 0}
+        for name, word in words.items():
             self.words[CALL.index(name)] = word
 
+    def reach(self) -> tuple[int, int]:
+        """The addresses that were claimed in this phase, the first and the one behind the last."""
+        least, most = (int(self.words[CALL.index(name)]) for name in ("least", "most"))
+        return least, most + LINE
+
     def end(self) -> None:
-        """Nobody looks at its trace any more."""
-        self._kept.give_back(self.trace)
+        """Nobody looks at its arrays any more."""
+        self._traces.give_back(self.trace)
+        self._lanes.give_back(self.pcs)
+        if self._claims is not None:
+            self._table.give_back(self._claims)
 
     @property
     def is_over(self) -> bool:
@@ -381,6 +393,10 @@ class _Native:
         self._live_at = loop.live_at
         #: phases in which threads could not store at the same time
         self._refused = 0
+        #: lines that a warp may claim, where its lanes store side by side; more than twice as many
+        #: as it does
+        most = max(map(bytes_of, self._serial.values()), default=0)
+        self._claims = 2 * (1 + WARP * most // LINE)
         self._function = machine_code.Improved(made.text, NAME, *SIGNATURE, ctypes.c_void_p)
 
     def run(self, s: Strand, layout: Layout, call: _Call, threads: int) -> None:
@@ -397,14 +413,21 @@ class _Native:
                     registers.words(room, key)[...] = by_warp(given.read(s), layout)
                 words += registers.place(start, key)
             else:
-                words += spread(s, given.read(s), given.dtype, layout, held, given.of_warps)
+                words += spread(s, given.read(s), given.dtype, layout, held, given.by_warp)
         arguments, context = np.array(words, np.int64), refreshed(s, layout)
-        compute = self._function.now
+        compute, arena = self._function.now, s.wave.grid.arena
         shared = pointer(arguments), pointer(context), pointer(call.words)
 
-        def run(threads: int) -> int:
-            cuts = layout.starts[cuts_of(len(layout.starts) - 1, threads)]
-            return reduce(or_, in_native_parts(compute, cuts, threads, *shared), 0)
+        def run(threads: int, reach: tuple[int, int] | None = None) -> int:
+            starts, found = layout.starts, 0
+            if reach is not None:
+                # The first block stores alone: the journal then keeps what all are to write.
+                with arena.expecting(*reach):
+                    found, starts = compute(*starts[:2].tolist(), *shared), starts[1:]
+            if len(starts) == 1:
+                return found
+            cuts = starts[cuts_of(len(starts) - 1, threads)]
+            return reduce(or_, in_native_parts(compute, cuts, threads, *shared), found)
 
         begun = perf_counter()
         s.wave.grid.progress += self._in_phases(run, call, threads) & STORED
@@ -418,7 +441,7 @@ class _Native:
                 s.write(index, array if layout.slots is None else array[layout.slots])
         registers.give_back(room)
 
-    def _in_phases(self, run: Callable[[int], int], call: _Call, threads: int) -> int:
+    def _in_phases(self, run: Callable[..., int], call: _Call, threads: int) -> int:
         """Runs all blocks, in so many threads; the bits of all. Phases do not depend on the number
         of threads, as stores of blocks to one place do on phases."""
         if not self._serial:
@@ -426,14 +449,15 @@ class _Native:
         found = 0
         for _ in range(_MOST_PHASES):
             may_claim = self._refused <= _MOST_REFUSED and not len(call.low) >> OWNER_BITS
-            call.begin(APART, claims=threads > 1 and may_claim)
+            lines = len(call.low) * self._claims if threads > 1 and may_claim else 0
+            call.begin(APART, claims=lines)
             now = run(threads)
             found |= now
             if not now & MET or call.is_over:
                 break
-            together = self._may_store_together(call, now)
+            together, reach = self._may_store_together(call, now), call.reach()
             call.begin(SERIAL)
-            now = run(threads if together else 1)
+            now = run(threads, reach) if together else run(1)
             found |= now
             if not now & MET or call.is_over:
                 break
@@ -446,8 +470,10 @@ class _Native:
         """True if threads store to places of their own next, by the claims of all."""
         if not call.claimed:
             return False
-        self._refused += bool(found & REFUSED)
-        return not found & REFUSED
+        if not found & REFUSED:
+            return True
+        self._refused, self._claims = self._refused + 1, 2 * WARP
+        return False
 
     def learn(self) -> bool:
         """Looks after products that it left because their descriptors were new; whether any can be

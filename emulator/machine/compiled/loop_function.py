@@ -25,12 +25,13 @@ from emulator.ptx.program import Function, Statement
 from emulator.targets import Target
 
 #: what a call says, in words of 8 bytes: how many warps take turns part by part, the first pc that
-#: is for others, the most branches backward of parts that poll and parts executed, the phase, and
-#: the table of claims with 64 less the bits of a place in it; arrays of the warps: the lowest pc of
-#: each, its lanes there, all its lanes, those that have not ended, the pcs of lanes where they
-#: differ, the numbers of the parts that were executed, and what happened
+#: is for others, the most branches backward of parts that poll and parts executed, the phase, the
+#: table of claims with 64 less the bits of a place in it, and the least and the greatest address
+#: that was claimed; arrays of the warps: the lowest pc of each, its lanes there, all its lanes,
+#: those that have not ended, the pcs of lanes where they differ, the numbers of parts that were
+#: executed, and what happened
 CALL = (
-    "together", "limit", "turns", "room", "phase", "claims", "shift",
+    "together", "limit", "turns", "room", "phase", "claims", "shift", "least", "most",
     "low", "mask", "whole", "alive", "pcs", "trace", "records",
 )  # fmt: skip
 #: which parts run in a call: all; those that write no memory of other blocks, which threads execute
@@ -91,6 +92,10 @@ class LoopFunction(NativeFunction):
         }
         self._count = {name: entry.alloca(LONG) for name in _COUNTERS}
         self._turned, self._went, self._served = (entry.alloca(LONG) for _ in range(3))
+        #: the least and the greatest address that was claimed
+        self._reach = {name: entry.alloca(LONG) for name in ("least", "most")}
+        for name, place in self._reach.items():
+            entry.store(self._given[name], place)
         self._copies = {name: self._room_of_group() for name in _COPIED}
         #: where their arrays would start
         self._near: dict[str, Value] = {}
@@ -142,6 +147,8 @@ class LoopFunction(NativeFunction):
         start.add_incoming(self._to, b.block)
         b.cbranch(b.icmp_unsigned("<", self._to, self._end), head, done)
         b.position_at_end(done)
+        if self._serial:
+            self._tell_claims()
         b.ret(b.load(self._stored, typ=LONG))
         self._entry.branch(head)
         inputs = tuple((key, given) for key, (_, given) in self._inputs.items())
@@ -284,8 +291,17 @@ class LoopFunction(NativeFunction):
                 if not claims.stores(statement):
                     emit(self, statement)
                     continue
-                refused = claims.emit(self, statement, table, self._given["shift"], owner)
+                shift = self._given["shift"]
+                refused = claims.emit(self, statement, table, shift, owner, self._reach)
                 self._return_too(b.shl(b.zext(refused, LONG), LONG(REFUSED.bit_length() - 1)))
+
+    def _tell_claims(self) -> None:
+        """Tells the call which addresses were claimed."""
+        b, (call,) = self.b, self._more
+        with b.if_then(b.icmp_unsigned("!=", self._given["claims"], LONG(0))):
+            for name, pick in (("least", "umin"), ("most", "umax")):
+                place = b.gep(call, [LONG(CALL.index(name))], source_etype=LONG)
+                b.atomic_rmw(pick, place, b.load(self._reach[name], typ=LONG), "monotonic")
 
     def _note(self, number: int, part: Part) -> Value:
         """Counts a part as executed; how many were."""

@@ -89,9 +89,15 @@ class Warps(NamedTuple):
 class BlockBarriers(Protocol):
     """`emulator.machine.vector.barriers.Barriers`."""
 
-    arrived: Lanes
-    expected: Lanes
-    partly: Bits
+    @property
+    def arrived(self) -> Lanes: ...
+    @property
+    def expected(self) -> Lanes: ...
+    @property
+    def partly(self) -> Bits: ...
+    @property
+    def is_idle(self) -> bool:
+        """True if nobody has arrived anywhere."""
 
     def arrive(
         self,
@@ -203,8 +209,9 @@ class Wave:
         self.warps_per_cta = -(-grid.threads // WARP)
         self.lanes_per_cta: int = self.warps_per_cta * WARP
         #: for each lane the number of its thread in the block
-        self.thread, self._started = _numbered(self.lanes_per_cta, grid.threads, len(self.ctas))
-        self.alive: Any = self.thread < grid.threads
+        numbers = _numbered(self.lanes_per_cta, grid.threads, len(self.ctas))
+        self.thread, self._started, alive, self._bits = numbers
+        self.alive: Any = alive.copy()
         #: changes whenever lanes end
         self.version = 0
         #: bytes of a row of shared memory, and those that may be accessed
@@ -257,7 +264,7 @@ class Wave:
 
     def renew(self) -> None:
         """Nothing has happened yet: the same blocks may run once more."""
-        self.alive[self._started] = True
+        self.alive[self._started], self._bits = True, None
         self.version = self.executed = self.vain = 0
         self.ready, self.waiting = [], []
         self.tensor, self.pairs = {}, Pairs()
@@ -282,6 +289,7 @@ class Wave:
         if self.watch is not None:
             self.watch.ended(lanes)
         self.alive[slice(None) if len(lanes) == len(self.alive) else lanes] = False
+        self._bits = None
         self.version += 1
         self.grid.progress += 1
         if gone is None:
@@ -537,10 +545,9 @@ class Wave:
 
     def alive_bits(self, warps: Lanes) -> Bits:
         """For each warp the lanes that have not ended."""
-        lanes = self.alive.reshape(-1, WARP)
-        if len(warps) < len(lanes):
-            lanes = lanes[warps]
-        return np.packbits(lanes, axis=-1, bitorder="little").view(np.uint32)[:, 0]
+        if self._bits is None:
+            self._bits = _bits_of(self.alive)
+        return self._bits if len(warps) == len(self._bits) else self._bits[warps]
 
     def is_whole(self, strand: Strand) -> bool:
         """True if a strand has all lanes of its warps that have not ended."""
@@ -584,14 +591,20 @@ class Wave:
 
 
 @lru_cache(maxsize=2)
-def _numbered(lanes: int, threads: int, blocks: int) -> tuple[Lanes, Lanes]:
-    """For each lane of so many blocks the number of its thread, and the lanes that have a thread:
-    waves of one size share them."""
+def _numbered(lanes: int, threads: int, blocks: int) -> tuple[Lanes, Lanes, Array, Bits | None]:
+    """For each lane of so many blocks the number of its thread, the lanes that have a thread, a
+    mask of them and its bits by warp: waves of one size share them."""
     thread = np.tile(np.arange(lanes), blocks)
-    started = np.flatnonzero(thread < threads)
-    for shared in (thread, started):
+    alive = thread < threads
+    started, bits = np.flatnonzero(alive), _bits_of(alive)
+    for shared in (thread, started, alive, bits):
         shared.flags.writeable = False
-    return thread, started
+    return thread, started, alive, bits
+
+
+def _bits_of(lanes: Array) -> Bits:
+    """A mask of lanes, 32 bits for each warp."""
+    return np.packbits(lanes, bitorder="little").view(np.uint32)
 
 
 def order(strand: Strand) -> tuple[int, int, int]:
