@@ -19,6 +19,8 @@ from emulator.memory.untouched import LINE, at_line
 
 #: words that a strand keeps in the form that stands for all lanes
 _MOST_KNOWN = 512
+#: the words of a context that point to a word of each warp, see `_tables`
+_TABLES = ("rows", "cluster_rows", "warps", "places")
 
 
 class Layout(NamedTuple):
@@ -93,9 +95,8 @@ def layout_of(s: Strand) -> Layout:
         every = len(numbers) == len(wave.ctas) * wave.warps_per_cta
         starts, tables = _every_warp(len(numbers), *sizes) if every else _tables(numbers, *sizes)
         context = np.zeros(len(CONTEXT), np.int64)
-        for name, table in zip(("rows", "cluster_rows", "warps"), tables, strict=True):
+        for name, table in zip(_TABLES, tables, strict=True):
             context[CONTEXT.index(name)] = pointer(table)
-        context[CONTEXT.index("warps_of_block")] = wave.warps_per_cta
         there = np.ones(WARP, np.bool_) if whole else np.ascontiguousarray(present(s)).reshape(-1)
         at = None if whole else slots(s)
         found = Layout(len(numbers), starts, at, there, context, tables, [])
@@ -107,11 +108,11 @@ def _tables(
     numbers: Array, warps_of_block: int, shared_bytes: int, cluster_size: int
 ) -> tuple[Array, tuple[Array, ...]]:
     """The first of some warps in each block, and the end; and for each warp where the shared memory
-    of its block and of its cluster starts, and its number."""
-    rows = numbers // warps_of_block
+    of its block and of its cluster starts, its number, and its place in the block."""
+    rows, places = np.divmod(numbers, warps_of_block)
     starts = np.append(np.flatnonzero(np.diff(rows, prepend=-1)), len(numbers))
     clusters = rows // cluster_size * cluster_size * shared_bytes
-    tables = rows * shared_bytes, clusters, numbers
+    tables = rows * shared_bytes, clusters, numbers, places
     return starts, tuple(np.ascontiguousarray(x, np.int64) for x in tables)
 
 

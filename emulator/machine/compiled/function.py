@@ -120,19 +120,12 @@ class NativeFunction(ABC):
 
     def _argument(self, number: int, of_block: bool = False) -> Value:
         b = self.b
-        warp = self._place_in_block() if of_block else self.warp
+        warp = self.memory.of_warp("places") if of_block else self.warp
         pair = [
             b.load(b.gep(self.arguments, [LONG(2 * number + i)], source_etype=LONG), typ=LONG)
             for i in range(2)
         ]
         return b.inttoptr(b.add(pair[0], b.mul(warp, pair[1])), POINTER)
-
-    def _place_in_block(self) -> Value:
-        """The number of the warp in its block."""
-        if "place" not in self._values:
-            warps = self.memory.field("warps_of_block")
-            self._values["place"] = self.b.urem(self.memory.of_warp("warps"), warps)
-        return self._values["place"]
 
     def input(self, key: Any, given: Input) -> Value:
         """Words that the strand has; outputs stand behind all inputs."""

@@ -36,6 +36,7 @@ from emulator.machine.compiled.function import NAME
 from emulator.machine.compiled.loop_function import (
     APART,
     CALL,
+    COPIED,
     EVERY,
     MET,
     RECORD,
@@ -299,7 +300,8 @@ class Loop:
 class _Call:
     """The arrays of a call; see `loop_function.CALL`."""
 
-    #: memory of traces, of pcs of lanes, and of claims
+    #: memory of copies, of traces, of pcs of lanes, and of claims
+    _groups: ClassVar[Kept] = Kept()
     _traces: ClassVar[Kept] = Kept()
     _lanes: ClassVar[Kept] = Kept()
     _table: ClassVar[Kept] = Kept()
@@ -318,13 +320,15 @@ class _Call:
         self.mask = self.whole.copy()
         # Those of warps that stay together are never looked at.
         self.pcs = self._lanes.take(warps * WARP * 4).view(np.uint32).reshape(warps, WARP)
+        row = len(COPIED) * self.low.itemsize * together
+        self.copies = self._groups.take(len(self.starts) * (row + -row % LINE))
         held = self._traces.take(2 * len(self.starts) * room)
         self.trace = held.view(np.uint16).reshape(len(self.starts), room)
         self.records = np.zeros((len(self.starts), len(RECORD)), np.int64)
         words = {
             "together": together, "limit": limit, "turns": turns, "room": room, "phase": EVERY,
             "claims": 0, "shift": 0, "least": -1, "most": 0,
-            **{name: pointer(getattr(self, name)) for name in CALL[CALL.index("low") :]},
+            **{name: pointer(getattr(self, name)) for name in CALL[CALL.index("copies") :]},
         }  # fmt: skip
         self.words = np.array([words[name] for name in CALL], np.int64)
         self._claims: Array | None = None
@@ -348,6 +352,7 @@ class _Call:
 
     def end(self) -> None:
         """Nobody looks at its arrays any more."""
+        self._groups.give_back(self.copies)
         self._traces.give_back(self.trace)
         self._lanes.give_back(self.pcs)
         if self._claims is not None:

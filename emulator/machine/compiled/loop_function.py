@@ -21,18 +21,19 @@ from emulator.machine.compiled.loops import Part
 from emulator.machine.compiled.translation import bases_of_many, emit, need_all_lanes
 from emulator.machine.compiled.warp_emitter import WIDTH, WarpEmitter, integers
 from emulator.machine.shared.products import is_wgmma
+from emulator.memory.untouched import LINE
 from emulator.ptx.program import Function, Statement
 from emulator.targets import Target
 
 #: what a call says, in words of 8 bytes: how many warps take turns part by part, the first pc that
 #: is for others, the most branches backward of parts that poll and parts executed, the phase, the
-#: table of claims with 64 less the bits of a place in it, and the least and the greatest address
-#: that was claimed; arrays of the warps: the lowest pc of each, its lanes there, all its lanes,
-#: those that have not ended, the pcs of lanes where they differ, the numbers of parts that were
-#: executed, and what happened
+#: table of claims with 64 less the bits of a place in it, the least and the greatest address that
+#: was claimed, and where groups have copies; arrays of the warps: the lowest pc of each, its lanes
+#: there, all its lanes, those that have not ended, the pcs of lanes where they differ, the numbers
+#: of parts that were executed, and what happened
 CALL = (
     "together", "limit", "turns", "room", "phase", "claims", "shift", "least", "most",
-    "low", "mask", "whole", "alive", "pcs", "trace", "records",
+    "copies", "low", "mask", "whole", "alive", "pcs", "trace", "records",
 )  # fmt: skip
 #: which parts run in a call: all; those that write no memory of other blocks, which threads execute
 #: at the same time, with the claims of the next of the others where there is a table; one of those
@@ -51,7 +52,7 @@ _NOWHERE, _ALL = 0xFFFFFFFF, 0xFFFFFFFF
 _OF_LANES = (("low", 4), ("mask", 4), ("whole", 4), ("pcs", 128))
 #: those of them that every part changes: the warps that take turns have a copy of their own, since
 #: their neighbours, with words in the same line of the cache, may run in another thread
-_COPIED = ("low", "mask")
+COPIED = ("low", "mask")
 #: the factor of each step of a hash
 _MIX = 0x9E3779B97F4A7C15
 
@@ -96,21 +97,13 @@ class LoopFunction(NativeFunction):
         self._reach = {name: entry.alloca(LONG) for name in ("least", "most")}
         for name, place in self._reach.items():
             entry.store(self._given[name], place)
-        self._copies = {name: self._room_of_group() for name in _COPIED}
-        #: where their arrays would start
+        #: where arrays would start that have the copies of a group at its warps
         self._near: dict[str, Value] = {}
         self._sites: list[warpgroups.Site] = []
         #: where a part ends that not all of its warps have executed; None: it is another part
         self._stays: Any = None
         self._starts = {part.pc: self._block(f"part{part.pc}") for part in parts}
         self._dispatch, self._finish = self._block("dispatch"), self._block("finish")
-
-    def _room_of_group(self) -> Value:
-        """Memory for a word of each warp that takes turns."""
-        room = self._entry.alloca(WORD, self._given["together"])
-        # The stack ends here: calls put vectors on it, which LLVM takes to be aligned.
-        room.align = WIDTH * 8
-        return room
 
     def _block(self, name: str) -> Any:
         return self.native.append_basic_block(name)
@@ -127,8 +120,7 @@ class LoopFunction(NativeFunction):
         self._to = b.select(b.icmp_unsigned("<", last, self._end), last, self._end)
         b.store(LONG(0), self._count["turns"])
         b.store(LONG(0), self._served)
-        for name, copy in self._copies.items():
-            self._near[name] = b.sub(b.ptrtoint(copy, LONG), b.mul(start, LONG(4)))
+        self._find_copies()
         self._each_warp(lambda warp: self._copy(warp, self._given, self._near))
         for name in _GOES_ON:  # with what the phases before have left
             records = self._place("records", self._group, 8 * len(RECORD))
@@ -167,9 +159,18 @@ class LoopFunction(NativeFunction):
     def _part_of(self, start: Value, warp: Value, size: int) -> Value:
         return self.b.inttoptr(self.b.add(start, self.b.mul(warp, LONG(size))), POINTER)
 
+    def _find_copies(self) -> None:
+        """The copies of a group lie side by side, from the start of a line on."""
+        b, each = self.b, self.b.mul(self._given["together"], LONG(4))
+        lines = b.add(b.mul(each, LONG(len(COPIED))), LONG(LINE - 1))
+        row = b.mul(self._group, b.and_(lines, LONG(-LINE)))
+        at = b.sub(b.add(self._given["copies"], row), b.mul(self._from, LONG(4)))
+        for number, name in enumerate(COPIED):
+            self._near[name] = b.add(at, b.mul(each, LONG(number)))
+
     def _copy(self, warp: Value, source: Mapping[str, Value], to: Mapping[str, Value]) -> None:
         """Copies the words of a warp that each part changes."""
-        for name in _COPIED:
+        for name in COPIED:
             word = self.b.load(self._part_of(source[name], warp, 4), typ=WORD)
             self.b.store(word, self._part_of(to[name], warp, 4))
 
