@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from dtypes import Array
+from emulator.arith.fast.kept import LINE, at_line
 from emulator.arith.fast.threads import in_parts
 from emulator.errors import OperandError
 
@@ -17,9 +18,6 @@ from emulator.errors import OperandError
 _WORTH_A_THREAD = 1 << 21
 #: words of 8 bytes that are compared and copied at a time
 _PIECE = 1 << 17
-#: bytes of a line of the cache: vectors of a line are slow where they lie in two, and so are
-#: threads that write to one line
-LINE = 64
 
 
 def zeros(size: int) -> Array:
@@ -29,11 +27,6 @@ def zeros(size: int) -> Array:
         return at_line(np.zeros(size + LINE, np.uint8))[:size]
     except MemoryError:
         raise OperandError(f"there is no memory for {size:,} bytes") from None
-
-
-def at_line(room: Array) -> Array:
-    """Bytes of an array from the first start of a line on."""
-    return room[-room.ctypes.data % LINE :]
 
 
 def copied(held: Array) -> Array:

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
 from functools import lru_cache
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
 from dtypes import Array
+from emulator.arith.fast.kept import LINE, Kept
 from emulator.machine.compiled.memory import CONTEXT
 from emulator.machine.vector.lanes import present, slots
 from emulator.machine.vector.strand import WARP, Strand
 from emulator.memory.arena import Arena
-from emulator.memory.untouched import LINE, at_line
 
 #: words that a strand keeps in the form that stands for all lanes
 _MOST_KNOWN = 512
@@ -129,33 +128,6 @@ def by_warp(words: Array, layout: Layout) -> Array:
         whole[layout.slots] = words
         words = whole
     return words.reshape(-1, WARP) if len(words) > 1 else words
-
-
-class Kept:
-    """Memory that is kept for the next call, as new pages cost more than the work of many a call:
-    at most one array, of at most so many bytes."""
-
-    _MOST = 1 << 26
-
-    def __init__(self) -> None:
-        self._free: list[Array] = []
-
-    def take(self, size: int) -> Array:
-        """So many bytes, of any contents, from the start of a line on."""
-        room = None
-        with suppress(IndexError):  # another thread may have taken it
-            room = self._free.pop()
-        if room is None or len(room) < size + LINE:
-            room = np.empty(size + LINE, np.uint8)
-        return at_line(room)[:size]
-
-    def give_back(self, room: Array) -> None:
-        """The memory of a call that is over."""
-        whole: Array = room
-        while whole.base is not None:
-            whole = whole.base
-        if whole.nbytes <= self._MOST:
-            self._free[:] = [whole]
 
 
 class Registers:

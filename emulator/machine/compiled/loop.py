@@ -16,13 +16,13 @@ from numpy.typing import NDArray
 
 from dtypes import Array
 from emulator.arith.engines import Engine, by_kernels, may_use_kernels
+from emulator.arith.fast.kept import Kept
 from emulator.arith.fast.kernels import machine_code
 from emulator.arith.fast.threads import cuts_of, in_native_parts, processors
 from emulator.machine.compiled import mbarriers, products, warpgroups
 from emulator.machine.compiled.atomics import order_matters
 from emulator.machine.compiled.blocks import always_live
 from emulator.machine.compiled.calls import (
-    Kept,
     Layout,
     Registers,
     by_warp,

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from llvmlite import ir
 
+from emulator.arith.fast.kept import LINE
 from emulator.arith.fast.words import BIT, LONG, POINTER, WORD, Value
 from emulator.machine.compiled import claims, warpgroups
 from emulator.machine.compiled.function import Input, NativeFunction
@@ -21,7 +22,6 @@ from emulator.machine.compiled.loops import Part
 from emulator.machine.compiled.translation import bases_of_many, emit, need_all_lanes
 from emulator.machine.compiled.warp_emitter import WIDTH, WarpEmitter, integers
 from emulator.machine.shared.products import is_wgmma
-from emulator.memory.untouched import LINE
 from emulator.ptx.program import Function, Statement
 from emulator.targets import Target
 
