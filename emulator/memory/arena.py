@@ -13,6 +13,7 @@ from __future__ import annotations
 import threading
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, TypeVar
 
@@ -26,7 +27,7 @@ from emulator.memory.allocation import WORD, Allocation, Room, zeros_at
 from emulator.memory.multicast import Multicast, NoMulticast, OfDevices
 from emulator.memory.surface import Texels
 from emulator.memory.texture import Texture
-from emulator.memory.untouched import copy_changed, zeros
+from emulator.memory.untouched import copied, copy_changed, zeros
 
 T = TypeVar("T")
 Addresses = NDArray[np.uint64]
@@ -41,8 +42,8 @@ ADDRESS_BITS = 49
 #: small allocations lie together, in rooms of at least so many bytes: lanes with one each, as of
 #: malloc, then look into one array
 _ROOM = 1 << 16
-#: the journal keeps at least so many bytes at a time
-_PIECE = 1 << 16
+#: the journal keeps at least so many bytes at a time, and at most so many because they are expected
+_PIECE, _EXPECTED = 1 << 16, 1 << 26
 #: native code keeps bytes from several threads
 _keeping = threading.Lock()
 
@@ -180,6 +181,8 @@ class Arena:
         #: bytes and what they held before; of an allocation the part that needs no keeping
         self._journal: list[tuple[Array, Array]] = []
         self._kept: dict[Allocation, tuple[int, int]] = {}
+        #: the addresses between which native code is about to write
+        self._expected = 0, 0
         #: whether there is a journal; if not, `roll_back` gives no bytes back
         self.undoes = True
         self._freed: list[Allocation] = []
@@ -401,6 +404,7 @@ class Arena:
             low, high = self._kept.get(made, _NOTHING)
             if low == high:
                 low = high = first // _PIECE * _PIECE
+            first, last = self._expected_of(made, first, last)
             # Twice as much each time, so that few pieces are kept of what is written step by step.
             more = max(high - low, _PIECE)
             start = low if low <= first else max(0, min(first, low - more))
@@ -412,6 +416,20 @@ class Arena:
                 row = self._index(made) + 1
                 self._table.kept[row] = made.address + start
                 self._table.kept_ends[row] = made.address + end
+
+    @contextmanager
+    def expecting(self, low: int, high: int) -> Iterator[None]:
+        """Of an allocation that is written meanwhile, all between two addresses is kept at once."""
+        self._expected = low, high
+        try:
+            yield
+        finally:
+            self._expected = 0, 0
+
+    def _expected_of(self, made: Allocation, first: int, last: int) -> tuple[int, int]:
+        """Bytes of an allocation that are about to be written, with those that are expected."""
+        low, high = (min(max(x - made.address, 0), made.size) for x in self._expected)
+        return (min(first, low), max(last, high)) if 0 < high - low <= _EXPECTED else (first, last)
 
     def keep_row(self, row: int, address: int, size: int) -> None:
         """The same for native code, by the entry in the table; see `stopped`."""
@@ -429,7 +447,7 @@ class Arena:
     def note(self, held: Array) -> None:
         """Keeps the bytes of an array, which are about to change."""
         if held.size and self.undoes:
-            self._journal.append((held, held.copy()))
+            self._journal.append((held, copied(held)))
 
     def roll_back(self) -> None:
         """Gives back all bytes, and ends of allocations, as they were."""

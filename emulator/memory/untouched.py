@@ -10,18 +10,35 @@ from typing import Any
 import numpy as np
 
 from dtypes import Array
+from emulator.arith.fast.kept import LINE, at_line
+from emulator.arith.fast.threads import in_parts
 from emulator.errors import OperandError
 
+#: bytes to copy that are worth a thread
+_WORTH_A_THREAD = 1 << 21
 #: words of 8 bytes that are compared and copied at a time
 _PIECE = 1 << 17
 
 
 def zeros(size: int) -> Array:
-    """Bytes of 0; raises OperandError where the system has no room for them."""
+    """Bytes of 0, from the start of a line on; raises OperandError where the system has no room for
+    them."""
     try:
-        return np.zeros(size, np.uint8)
+        return at_line(np.zeros(size + LINE, np.uint8))[:size]
     except MemoryError:
         raise OperandError(f"there is no memory for {size:,} bytes") from None
+
+
+def copied(held: Array) -> Array:
+    """A copy of bytes, in several threads where it is large: new pages take longer than bytes."""
+    out = np.empty_like(held)
+
+    def piece(first: int, last: int) -> int:
+        out[first:last] = held[first:last]
+        return 0
+
+    in_parts(piece, len(held), 1 + len(held) // _WORTH_A_THREAD, 1)
+    return out
 
 
 def copy_changed(to: Array, source: Array) -> None:

@@ -6,17 +6,17 @@ in their place, and what they do to each result is counted by matrix products of
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import DTypeLike
 
 from dtypes import FORMATS, Array, Format
 from emulator.arith.arrangement import largest_product
 from emulator.arith.fast.factors import Bool, Float32, FusedPlan, Side, is_special, values
 from emulator.arith.fast.fused_code import COLUMNS, ROWS, RUN, Kind, Shape, tiles_function
 from emulator.arith.fast.fused_decoding import Layout, decoding_function
+from emulator.arith.fast.kept import Kept
 from emulator.arith.fast.kernels.alignment import SAFE
 from emulator.arith.fast.kernels.machine_code import directed
 from emulator.arith.fast.threads import in_threads, run_in_threads
@@ -29,6 +29,10 @@ _ORDINARY, _BIAS = 63, 127
 _WORTH_A_THREAD, _PARTS = 1 << 17, 16
 #: the largest span of a side's exponents for lanes of 8 bits
 _SHORT = 63
+
+
+#: memory of the sides of A and B: new pages would take as long as their decoding
+_VALUES, _EXPONENTS = (Kept(), Kept()), (Kept(), Kept())
 
 
 class _PackedSide(NamedTuple):
@@ -138,8 +142,10 @@ class _Chain:
             repeated=not are_columns,
             split=COLUMNS if kind.floats and are_columns else 0,
         )
-        value = _aligned((*shape[:-1], 2, shape[-1]) if layout.split else shape, np.float32)
-        exponent = _aligned(shape, np.dtype(f"i{kind.exponent_bits // 8}" if are_columns else "u4"))
+        values = (*shape[:-1], 2, shape[-1]) if layout.split else tuple(shape)
+        value = _taken(_VALUES[which], values, "f4")
+        bits = f"i{kind.exponent_bits // 8}" if are_columns else "u4"
+        exponent = _taken(_EXPONENTS[which], tuple(shape), bits)
         decode, axis, largest = decoding_function(layout), order.index(1), self.reaches[which]
 
         def piece(start: int) -> None:
@@ -174,8 +180,9 @@ class _Chain:
     def compute(
         self, a: _PackedSide, b: _PackedSide, c: Array, d: Array, sizes: tuple[int, ...]
     ) -> Bool:
-        """Writes the codes of D after all passes, and gives marks. `sizes`: tiles, blocks, rows of
-        a tile, rows, columns, and elements from block to block and from row to row."""
+        """Writes the codes of D after all passes, and gives marks; A and B are over then. `sizes`:
+        tiles, blocks, rows of a tile, rows, columns, and elements from block to block and from row
+        to row."""
         tiles, blocks, rows, m, n, block_step, row_step = sizes
         bad, size, passes = np.zeros(d.shape, np.bool_), d[0].size, b.exponent.shape[-3]
         shape = Shape(
@@ -197,6 +204,9 @@ class _Chain:
         tasks, count = tiles_function(self.kind), len(d) * tiles * blocks
         work = d.size * passes * self.kind.k
         run_in_threads(tasks, count, work, *a, *b, c, d, bad, *shape)
+        for which, side in enumerate((a, b)):
+            _VALUES[which].give_back(side.value)
+            _EXPONENTS[which].give_back(side.exponent)
         return bad
 
     def settled(self, c: Array, d: Array, bad: Bool) -> Bool:
@@ -212,12 +222,10 @@ class _Chain:
         return bad
 
 
-def _aligned(shape: Sequence[int], dtype: DTypeLike) -> Array:
-    """Memory that begins with a line of the cache, as vectors of 64 bytes like it."""
-    size = int(np.prod(shape)) * np.dtype(dtype).itemsize
-    raw = np.empty(size + 64, np.uint8)
-    start = -raw.ctypes.data % 64
-    return raw[start : start + size].view(dtype).reshape(shape)
+def _taken(kept: Kept, shape: tuple[int, ...], dtype: str) -> Array:
+    """An array in memory that is kept, of any contents."""
+    size = math.prod(shape) * np.dtype(dtype).itemsize
+    return kept.take(size).view(dtype).reshape(shape)
 
 
 def _kind(

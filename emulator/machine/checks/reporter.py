@@ -231,7 +231,12 @@ class Reporter:
         return str(launch.arena.name_at(place))
 
     def memory_of(self, view: Array) -> str:
-        base = view if view.base is None else view.base
-        if base is self.wave.shared:
+        owner = _owner(view)
+        if owner is _owner(self.wave.shared):
             return "shared"
-        return "local" if base is self.wave.local else "global"
+        return "local" if owner is _owner(self.wave.local) else "global"
+
+
+def _owner(view: Array) -> object:
+    """The array that owns the memory of a view."""
+    return view if view.base is None else view.base

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
+from functools import lru_cache
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
 from dtypes import Array
+from emulator.arith.fast.kept import LINE, Kept
 from emulator.machine.compiled.memory import CONTEXT
 from emulator.machine.vector.lanes import present, slots
 from emulator.machine.vector.strand import WARP, Strand
@@ -17,6 +18,8 @@ from emulator.memory.arena import Arena
 
 #: words that a strand keeps in the form that stands for all lanes
 _MOST_KNOWN = 512
+#: the words of a context that point to a word of each warp, see `_tables`
+_TABLES = ("rows", "cluster_rows", "warps", "places")
 
 
 class Layout(NamedTuple):
@@ -46,15 +49,15 @@ def spread(
     dtype: np.dtype[Any],
     layout: Layout,
     held: list[Any],
-    of_warps: bool = False,
+    by_warp: bool = False,
 ) -> tuple[int, int]:
     """Address of words as those of whole warps, and the bytes from warp to warp: 0 where the words
-    of one warp stand for all; `of_warps`: they are one word for each warp. `held` keeps alive what
-    was made."""
-    if of_warps:
+    of one warp stand for all; `by_warp`: the first axis counts warps. `held` keeps alive what was
+    made."""
+    if by_warp:
         words = np.ascontiguousarray(words, dtype)
         held.append(words)
-        return pointer(words), words.itemsize
+        return pointer(words), words.strides[0]
     if words.dtype != dtype:
         words = words.astype(dtype)
     if len(words) == 1:
@@ -87,21 +90,35 @@ def layout_of(s: Strand) -> Layout:
         wave = s.wave
         numbers = wave.warps_of(s).numbers
         whole = len(numbers) * WARP == len(s)
-        rows = numbers // wave.warps_per_cta
-        starts = np.append(np.flatnonzero(np.diff(rows, prepend=-1)), len(numbers))
-        tables = (
-            rows * wave.shared_bytes,
-            rows // wave.cluster_size * wave.cluster_size * wave.shared_bytes,
-            numbers,
-        )
-        held = tuple(np.ascontiguousarray(x, np.int64) for x in tables)
+        sizes = wave.warps_per_cta, wave.shared_bytes, wave.cluster_size
+        every = len(numbers) == len(wave.ctas) * wave.warps_per_cta
+        starts, tables = _every_warp(len(numbers), *sizes) if every else _tables(numbers, *sizes)
         context = np.zeros(len(CONTEXT), np.int64)
-        for name, table in zip(("rows", "cluster_rows", "warps"), held, strict=True):
+        for name, table in zip(_TABLES, tables, strict=True):
             context[CONTEXT.index(name)] = pointer(table)
         there = np.ones(WARP, np.bool_) if whole else np.ascontiguousarray(present(s)).reshape(-1)
-        found = Layout(len(numbers), starts, None if whole else slots(s), there, context, held, [])
+        at = None if whole else slots(s)
+        found = Layout(len(numbers), starts, at, there, context, tables, [])
         s.marks["layout"] = found
     return found
+
+
+def _tables(
+    numbers: Array, warps_of_block: int, shared_bytes: int, cluster_size: int
+) -> tuple[Array, tuple[Array, ...]]:
+    """The first of some warps in each block, and the end; and for each warp where the shared memory
+    of its block and of its cluster starts, its number, and its place in the block."""
+    rows, places = np.divmod(numbers, warps_of_block)
+    starts = np.append(np.flatnonzero(np.diff(rows, prepend=-1)), len(numbers))
+    clusters = rows // cluster_size * cluster_size * shared_bytes
+    tables = rows * shared_bytes, clusters, numbers, places
+    return starts, tuple(np.ascontiguousarray(x, np.int64) for x in tables)
+
+
+@lru_cache(maxsize=2)
+def _every_warp(warps: int, *sizes: int) -> tuple[Array, tuple[Array, ...]]:
+    """The same of all warps of a wave."""
+    return _tables(np.arange(warps), *sizes)
 
 
 def by_warp(words: Array, layout: Layout) -> Array:
@@ -111,31 +128,6 @@ def by_warp(words: Array, layout: Layout) -> Array:
         whole[layout.slots] = words
         words = whole
     return words.reshape(-1, WARP) if len(words) > 1 else words
-
-
-class Kept:
-    """Memory that is kept for the next call, as new pages cost more than the work of many a call:
-    at most one array, of at most so many bytes."""
-
-    _MOST = 1 << 26
-
-    def __init__(self) -> None:
-        self._free: list[Array] = []
-
-    def take(self, size: int) -> Array:
-        """So many bytes, of any contents."""
-        room = None
-        with suppress(IndexError):  # another thread may have taken it
-            room = self._free.pop()
-        return np.empty(size, np.uint8) if room is None or len(room) < size else room[:size]
-
-    def give_back(self, room: Array) -> None:
-        """The memory of a call that is over."""
-        whole: Array = room
-        while whole.base is not None:
-            whole = whole.base
-        if whole.nbytes <= self._MOST:
-            self._free[:] = [whole]
 
 
 class Registers:
@@ -163,6 +155,7 @@ class Registers:
                 slots.append((first, dtype, 1 << key))
                 self.bytes_of_warp += WARP * dtype.itemsize
             self._places[key] = first, dtype
+        self.bytes_of_warp += -self.bytes_of_warp % LINE
 
     def __contains__(self, key: object) -> bool:
         return key in self._places

@@ -7,7 +7,7 @@ nothing, and they store at the same time.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from emulator.arith.fast.words import BIT, LONG, POINTER, WORD, Value
 from emulator.arith.scalar.types import TYPES
@@ -28,7 +28,7 @@ _HARMLESS = {
 _TOGETHER = {"lanes", "gathers", "shuffles", "aligned", "active", "carry"}
 _OWN, _OTHERS = ("shared", "local", "param", "const"), ("global", "")
 #: bytes of a line, and bits of an entry that name its owner; addresses have no more bits than this
-_LINE, OWNER_BITS, _ADDRESS_BITS = 64, 20, 48
+LINE, OWNER_BITS, _ADDRESS_BITS = 64, 20, 48
 #: entries of the table that a line may be in, one after the other
 _PROBES = 8
 #: spreads the numbers of lines over the table
@@ -100,15 +100,37 @@ def _registers(statement: Statement, use: str) -> Iterator[int]:
 
 
 def emit(
-    t: NativeFunction, statement: Statement, table: Value, shift: Value, owner: Value
+    t: NativeFunction,
+    statement: Statement,
+    table: Value,
+    shift: Value,
+    owner: Value,
+    reach: Mapping[str, Value],
 ) -> Value:
-    """Claims what a statement stores, where it stores; whether another owner has claimed it."""
+    """Claims what a statement stores, where it stores; whether another owner has claimed it.
+    `reach`: where the least and the greatest address is kept that was claimed."""
     place, e = statement.operands["a"], t.e
     ins = statement.instruction
     assert isinstance(ins, OrdinaryInstruction)
-    assert TYPES[ins.types[-1]].size // 8 * len(items_of(statement.operands["b"])) <= _LINE
-    mask = e.mask(t.active(t.guard(statement)))
-    return e.outlined("claim", BIT, _claim, t.address(place), mask, table, shift, owner)
+    assert TYPES[ins.types[-1]].size // 8 * len(items_of(statement.operands["b"])) <= LINE
+    active, addresses = t.active(t.guard(statement)), t.address(place)
+    for name, pick, other in (("least", "umin", e.word(64, -1)), ("most", "umax", e.word(64, 0))):
+        found = e.call(f"vector.reduce.{pick}", e.select(active, addresses, other), result=LONG)
+        before = t.b.load(reach[name], typ=LONG)
+        t.b.store(e.function(f"llvm.{pick}.i64", LONG, [before, found]), reach[name])
+    mask = e.mask(active)
+    return e.outlined("claim", BIT, _claim, addresses, mask, table, shift, owner)
+
+
+def bytes_of(statements: Sequence[Statement] | None) -> int:
+    """The most bytes that a lane stores in statements whose stores are claimed."""
+    out = 0
+    for statement in statements or ():
+        if stores(statement):
+            ins = statement.instruction
+            assert isinstance(ins, OrdinaryInstruction)
+            out += TYPES[ins.types[-1]].size // 8 * len(items_of(statement.operands["b"]))
+    return out
 
 
 def _claim(
@@ -128,7 +150,7 @@ def _claim(
     left.add_incoming(mask, start)
     number = b.zext(e.function("llvm.cttz.i32", WORD, [left, BIT(1)]), LONG)
     address = b.load(b.gep(room, [number], source_etype=LONG), typ=LONG)
-    line = b.udiv(address, LONG(_LINE))
+    line = b.udiv(address, LONG(LINE))
     entry = b.or_(b.shl(line, LONG(OWNER_BITS)), owner)
     slot = b.lshr(b.mul(line, LONG(_SPREAD)), shift)
     far = b.icmp_unsigned("!=", b.lshr(address, LONG(_ADDRESS_BITS)), LONG(0))

@@ -21,8 +21,9 @@ from emulator.arith.fast.words import LONG, POINTER, Value
 from emulator.arith.scalar.types import TYPES
 from emulator.machine.compiled.memory import Memory, define_locate
 from emulator.machine.compiled.warp_emitter import WIDTH, WarpEmitter, integers
+from emulator.machine.shared.special import is_of_thread
 from emulator.machine.vector.memory import shared_rank
-from emulator.machine.vector.special import ctas_along, special
+from emulator.machine.vector.special import ctas_along, special, words_of_block
 from emulator.machine.vector.strand import Strand
 from emulator.ptx.program import (
     REGISTER_BITS,
@@ -57,8 +58,15 @@ class Input:
     fixed: Array | None = None
     #: keeps memory alive whose address the function holds
     owner: Any = None
-    #: there is one word for each warp, not for each lane
+    #: there is one word for each warp, not for each lane; or 32 for each warp of a block, the same
+    #: in all blocks
     of_warps: bool = False
+    of_block: bool = False
+
+    @property
+    def by_warp(self) -> bool:
+        """Whether the first axis of the words counts warps."""
+        return self.of_warps or self.of_block
 
 
 class NativeFunction(ABC):
@@ -110,13 +118,14 @@ class NativeFunction(ABC):
 
     # --- arguments: for each array its address and the bytes from warp to warp ---
 
-    def _argument(self, number: int) -> Value:
+    def _argument(self, number: int, of_block: bool = False) -> Value:
         b = self.b
+        warp = self.memory.of_warp("places") if of_block else self.warp
         pair = [
             b.load(b.gep(self.arguments, [LONG(2 * number + i)], source_etype=LONG), typ=LONG)
             for i in range(2)
         ]
-        return b.inttoptr(b.add(pair[0], b.mul(self.warp, pair[1])), POINTER)
+        return b.inttoptr(b.add(pair[0], b.mul(warp, pair[1])), POINTER)
 
     def input(self, key: Any, given: Input) -> Value:
         """Words that the strand has; outputs stand behind all inputs."""
@@ -127,7 +136,8 @@ class NativeFunction(ABC):
                 word = self.b.load(self._argument(number), typ=ir.IntType(bits), align=size)
                 self._values[key] = self.e.splat(word)
                 return self._values[key]
-            words = self.b.load(self._argument(number), typ=integers(bits), align=size)
+            place = self._argument(number, given.of_block)
+            words = self.b.load(place, typ=integers(bits), align=size)
             if given.dtype == np.bool_:
                 words = self.b.icmp_unsigned("!=", words, self.e.word(8, 0))
             self._values[key] = words
@@ -220,6 +230,9 @@ class NativeFunction(ABC):
         if base == "%ctaid" and axis in _AXES:
             read = partial(_ctas_of_warps, _AXES.index(axis))
             return self.input(name, Input(read, np.dtype(np.uint32), of_warps=True))
+        if is_of_thread(name):
+            read = partial(_warps_of_block, name)
+            return self.input(name, Input(read, np.dtype(np.uint32), of_block=True))
         return self.input(name, Input(lambda s: special(s, name), np.dtype(np.uint32)))
 
     def _local(self, offset: int) -> Value:
@@ -324,6 +337,11 @@ def _ctas_of_warps(axis: int, s: Strand) -> Array:
     wave = s.wave
     coordinates = ctas_along(wave, axis)
     return coordinates[wave.warps_of(s).numbers // wave.warps_per_cta]
+
+
+def _warps_of_block(name: str, s: Strand) -> Array:
+    """The words ``(warps, 32)`` of a special register, the same in all blocks."""
+    return words_of_block(s.wave, name).reshape(-1, WIDTH)
 
 
 def _present(s: Strand) -> Array:

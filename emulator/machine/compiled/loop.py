@@ -16,13 +16,13 @@ from numpy.typing import NDArray
 
 from dtypes import Array
 from emulator.arith.engines import Engine, by_kernels, may_use_kernels
+from emulator.arith.fast.kept import Kept
 from emulator.arith.fast.kernels import machine_code
-from emulator.arith.fast.threads import cuts_of, in_native_parts, in_parts, processors
+from emulator.arith.fast.threads import cuts_of, in_native_parts, processors
 from emulator.machine.compiled import mbarriers, products, warpgroups
 from emulator.machine.compiled.atomics import order_matters
 from emulator.machine.compiled.blocks import always_live
 from emulator.machine.compiled.calls import (
-    Kept,
     Layout,
     Registers,
     by_warp,
@@ -31,11 +31,12 @@ from emulator.machine.compiled.calls import (
     refreshed,
     spread,
 )
-from emulator.machine.compiled.claims import OWNER_BITS, claims_of
+from emulator.machine.compiled.claims import LINE, OWNER_BITS, bytes_of, claims_of
 from emulator.machine.compiled.function import NAME
 from emulator.machine.compiled.loop_function import (
     APART,
     CALL,
+    COPIED,
     EVERY,
     MET,
     RECORD,
@@ -46,7 +47,7 @@ from emulator.machine.compiled.loop_function import (
 )
 from emulator.machine.compiled.loops import Part, loops_of, stands_alone, threads_of_barrier
 from emulator.machine.compiled.segment import SIGNATURE, WORTH_A_THREAD, seconds_to_compile, work_of
-from emulator.machine.compiled.traces import differ, merged
+from emulator.machine.compiled.traces import merged
 from emulator.machine.compiled.translation import need_all_lanes, need_no_delay, stay_apart
 from emulator.machine.shared.products import is_wgmma
 from emulator.machine.vector.fragments import is_whole
@@ -65,8 +66,6 @@ _TRACES = 1 << 24
 _TURNS = 1 << 30
 #: calls that lead nowhere before a loop is left to steps
 _MOST_VAIN = 8
-#: parts in the traces of groups that are worth a thread to merge them
-_MERGED = 1 << 14
 #: pairs of phases of a call, before the rest is one
 _MOST_PHASES = 32
 #: phases of blocks that could not store at the same time before it is tried no more
@@ -189,7 +188,7 @@ class Loop:
         wave = s.wave
         if not self._barriers <= {0, wave.lanes_per_cta}:
             return False
-        if wave.barriers.arrived.any() or wave.barriers.partly.any():
+        if not wave.barriers.is_idle:
             return False
         layout = layout_of(s)
         if np.any(np.diff(layout.starts) != wave.warps_per_cta):
@@ -267,31 +266,16 @@ class Loop:
     def _merged(self, call: _Call) -> tuple[int, Array]:
         """Statements of all warps where those at one place execute them together, the lowest place
         first; and for each of the records how many parts had been executed when it ended."""
-        lengths = np.ascontiguousarray(call.record("parts"))
-        first = int(lengths[0])
-        trace = call.trace
-        threads = min(1 + int(lengths.sum()) // _MERGED, processors())
-        if (lengths == first).all() and not differ(trace, first, threads):
+        lengths, hashes = np.ascontiguousarray(call.record("parts")), call.record("hash")
+        if (hashes == hashes[0]).all():
             return int(call.records[0, RECORD.index("statements")]), lengths
         weights = np.array([part.count for part in self.parts], np.int64)
-        if (call.record("failed") >= 0).any():
-            threads = 1
-        ends = np.zeros_like(lengths)
-        # The trace of a few groups together is merged with others like that of one group.
-        traces: list[Array] = []
-
-        def piece(first: int, last: int) -> int:
-            traces.append(merged(trace[first:last], lengths[first:last], ends[first:last]))
-            return 0
-
-        in_parts(piece, len(trace), threads, 1)
-        if len(traces) > 1:
-            long = np.array([len(x) for x in traces])
-            whole = np.zeros((len(traces), long.max()), np.uint16)
-            for row, each in zip(whole, traces, strict=True):
-                row[: len(each)] = each
-            traces = [merged(whole, long, np.zeros_like(long))]
-        return int(weights[traces[0]].sum()), ends
+        # Groups that execute the same parts do so together: one stands for all of them.
+        _, chosen, places = np.unique(hashes, return_index=True, return_inverse=True)
+        alone, ends = np.zeros_like(lengths), np.zeros_like(lengths)
+        alone[chosen] = lengths[chosen]
+        parts = merged(call.trace, alone, ends)
+        return int(weights[parts].sum()), ends[chosen][places]
 
     def _first_failure(
         self, layout: Layout, call: _Call, order: Array
@@ -316,8 +300,11 @@ class Loop:
 class _Call:
     """The arrays of a call; see `loop_function.CALL`."""
 
-    #: memory of traces
-    _kept: ClassVar[Kept] = Kept()
+    #: memory of copies, of traces, of pcs of lanes, and of claims
+    _groups: ClassVar[Kept] = Kept()
+    _traces: ClassVar[Kept] = Kept()
+    _lanes: ClassVar[Kept] = Kept()
+    _table: ClassVar[Kept] = Kept()
 
     def __init__(
         self, s: Strand, layout: Layout, limit: int, turns: int, room: int, together: int
@@ -332,29 +319,44 @@ class _Call:
             self.whole = np.packbits(layout.present, bitorder="little").view(np.uint32)
         self.mask = self.whole.copy()
         # Those of warps that stay together are never looked at.
-        self.pcs = np.empty((warps, WARP), np.uint32)
-        held = self._kept.take(2 * len(self.starts) * room)
+        self.pcs = self._lanes.take(warps * WARP * 4).view(np.uint32).reshape(warps, WARP)
+        row = len(COPIED) * self.low.itemsize * together
+        self.copies = self._groups.take(len(self.starts) * (row + -row % LINE))
+        held = self._traces.take(2 * len(self.starts) * room)
         self.trace = held.view(np.uint16).reshape(len(self.starts), room)
         self.records = np.zeros((len(self.starts), len(RECORD)), np.int64)
         words = {
             "together": together, "limit": limit, "turns": turns, "room": room, "phase": EVERY,
-            "claims": 0, "shift": 0,
-            **{name: pointer(getattr(self, name)) for name in CALL[CALL.index("low") :]},
+            "claims": 0, "shift": 0, "least": -1, "most": 0,
+            **{name: pointer(getattr(self, name)) for name in CALL[CALL.index("copies") :]},
         }  # fmt: skip
         self.words = np.array([words[name] for name in CALL], np.int64)
+        self._claims: Array | None = None
 
-    def begin(self, phase: int, claims: bool = False) -> None:
-        """Starts a phase; `claims`: with an empty table of them."""
-        bits = max(_FEWEST_CLAIMS, (len(self.low) * WARP - 1).bit_length())
-        self.claimed = claims
-        self._claims = np.zeros(1 << bits if claims else 0, np.int64)
-        words = {"phase": phase, "claims": pointer(self._claims) if claims else 0}
-        for name, word in {**words, "shift": 64 - bits}.items():
+    def begin(self, phase: int, claims: int = 0) -> None:
+        """Starts a phase; `claims`: with an empty table for so many."""
+        self.claimed, address = claims > 0, 0
+        bits = max(_FEWEST_CLAIMS, (claims - 1).bit_length())
+        if claims:
+            self._claims = self._table.take(8 << bits)
+            self._claims.fill(0)
+            address = pointer(self._claims)
+        words = {"phase": phase, "claims": address, "shift": 64 - bits, "least": -1, "most": 0}
+        for name, word in words.items():
             self.words[CALL.index(name)] = word
 
+    def reach(self) -> tuple[int, int]:
+        """The addresses that were claimed in this phase, the first and the one behind the last."""
+        least, most = (int(self.words[CALL.index(name)]) for name in ("least", "most"))
+        return least, most + LINE
+
     def end(self) -> None:
-        """Nobody looks at its trace any more."""
-        self._kept.give_back(self.trace)
+        """Nobody looks at its arrays any more."""
+        self._groups.give_back(self.copies)
+        self._traces.give_back(self.trace)
+        self._lanes.give_back(self.pcs)
+        if self._claims is not None:
+            self._table.give_back(self._claims)
 
     @property
     def is_over(self) -> bool:
@@ -396,6 +398,10 @@ class _Native:
         self._live_at = loop.live_at
         #: phases in which threads could not store at the same time
         self._refused = 0
+        #: lines that a warp may claim, where its lanes store side by side; more than twice as many
+        #: as it does
+        most = max(map(bytes_of, self._serial.values()), default=0)
+        self._claims = 2 * (1 + WARP * most // LINE)
         self._function = machine_code.Improved(made.text, NAME, *SIGNATURE, ctypes.c_void_p)
 
     def run(self, s: Strand, layout: Layout, call: _Call, threads: int) -> None:
@@ -412,14 +418,21 @@ class _Native:
                     registers.words(room, key)[...] = by_warp(given.read(s), layout)
                 words += registers.place(start, key)
             else:
-                words += spread(s, given.read(s), given.dtype, layout, held, given.of_warps)
+                words += spread(s, given.read(s), given.dtype, layout, held, given.by_warp)
         arguments, context = np.array(words, np.int64), refreshed(s, layout)
-        compute = self._function.now
+        compute, arena = self._function.now, s.wave.grid.arena
         shared = pointer(arguments), pointer(context), pointer(call.words)
 
-        def run(threads: int) -> int:
-            cuts = layout.starts[cuts_of(len(layout.starts) - 1, threads)]
-            return reduce(or_, in_native_parts(compute, cuts, threads, *shared), 0)
+        def run(threads: int, reach: tuple[int, int] | None = None) -> int:
+            starts, found = layout.starts, 0
+            if reach is not None:
+                # The first block stores alone: the journal then keeps what all are to write.
+                with arena.expecting(*reach):
+                    found, starts = compute(*starts[:2].tolist(), *shared), starts[1:]
+            if len(starts) == 1:
+                return found
+            cuts = starts[cuts_of(len(starts) - 1, threads)]
+            return reduce(or_, in_native_parts(compute, cuts, threads, *shared), found)
 
         begun = perf_counter()
         s.wave.grid.progress += self._in_phases(run, call, threads) & STORED
@@ -433,7 +446,7 @@ class _Native:
                 s.write(index, array if layout.slots is None else array[layout.slots])
         registers.give_back(room)
 
-    def _in_phases(self, run: Callable[[int], int], call: _Call, threads: int) -> int:
+    def _in_phases(self, run: Callable[..., int], call: _Call, threads: int) -> int:
         """Runs all blocks, in so many threads; the bits of all. Phases do not depend on the number
         of threads, as stores of blocks to one place do on phases."""
         if not self._serial:
@@ -441,14 +454,15 @@ class _Native:
         found = 0
         for _ in range(_MOST_PHASES):
             may_claim = self._refused <= _MOST_REFUSED and not len(call.low) >> OWNER_BITS
-            call.begin(APART, claims=threads > 1 and may_claim)
+            lines = len(call.low) * self._claims if threads > 1 and may_claim else 0
+            call.begin(APART, claims=lines)
             now = run(threads)
             found |= now
             if not now & MET or call.is_over:
                 break
-            together = self._may_store_together(call, now)
+            together, reach = self._may_store_together(call, now), call.reach()
             call.begin(SERIAL)
-            now = run(threads if together else 1)
+            now = run(threads, reach) if together else run(1)
             found |= now
             if not now & MET or call.is_over:
                 break
@@ -461,8 +475,10 @@ class _Native:
         """True if threads store to places of their own next, by the claims of all."""
         if not call.claimed:
             return False
-        self._refused += bool(found & REFUSED)
-        return not found & REFUSED
+        if not found & REFUSED:
+            return True
+        self._refused, self._claims = self._refused + 1, 2 * WARP
+        return False
 
     def learn(self) -> bool:
         """Looks after products that it left because their descriptors were new; whether any can be

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from llvmlite import ir
 
+from emulator.arith.fast.kept import LINE
 from emulator.arith.fast.words import BIT, LONG, POINTER, WORD, Value
 from emulator.machine.compiled import claims, warpgroups
 from emulator.machine.compiled.function import Input, NativeFunction
@@ -25,13 +26,14 @@ from emulator.ptx.program import Function, Statement
 from emulator.targets import Target
 
 #: what a call says, in words of 8 bytes: how many warps take turns part by part, the first pc that
-#: is for others, the most branches backward of parts that poll and parts executed, the phase, and
-#: the table of claims with 64 less the bits of a place in it; arrays of the warps: the lowest pc of
-#: each, its lanes there, all its lanes, those that have not ended, the pcs of lanes where they
-#: differ, the numbers of the parts that were executed, and what happened
+#: is for others, the most branches backward of parts that poll and parts executed, the phase, the
+#: table of claims with 64 less the bits of a place in it, the least and the greatest address that
+#: was claimed, and where groups have copies; arrays of the warps: the lowest pc of each, its lanes
+#: there, all its lanes, those that have not ended, the pcs of lanes where they differ, the numbers
+#: of parts that were executed, and what happened
 CALL = (
-    "together", "limit", "turns", "room", "phase", "claims", "shift",
-    "low", "mask", "whole", "alive", "pcs", "trace", "records",
+    "together", "limit", "turns", "room", "phase", "claims", "shift", "least", "most",
+    "copies", "low", "mask", "whole", "alive", "pcs", "trace", "records",
 )  # fmt: skip
 #: which parts run in a call: all; those that write no memory of other blocks, which threads execute
 #: at the same time, with the claims of the next of the others where there is a table; one of those
@@ -40,14 +42,19 @@ EVERY, APART, SERIAL = range(3)
 #: claimed by others
 STORED, MET, REFUSED = 1, 2, 4
 #: what happened to warps that take turns, in words of 8 bytes: parts, statements and statements of
-#: threads executed; the pc of the part that branched backward too often, the statement that must
-#: not be executed; -1: none; and the warp that it belongs to
-RECORD = ("parts", "statements", "lanes", "tired", "failed", "warp")
-_GOES_ON = ("parts", "statements", "lanes")
+#: threads executed, a hash of the parts; the pc of the part that branched backward too often, the
+#: statement that must not be executed; -1: none; and the warp that it belongs to
+RECORD = ("parts", "statements", "lanes", "hash", "tired", "failed", "warp")
+_GOES_ON = ("parts", "statements", "lanes", "hash")
 _COUNTERS = (*_GOES_ON, "turns")
 _NOWHERE, _ALL = 0xFFFFFFFF, 0xFFFFFFFF
 #: the arrays of a call that say where lanes are, and their bytes for each warp
 _OF_LANES = (("low", 4), ("mask", 4), ("whole", 4), ("pcs", 128))
+#: those of them that every part changes: the warps that take turns have a copy of their own, since
+#: their neighbours, with words in the same line of the cache, may run in another thread
+COPIED = ("low", "mask")
+#: the factor of each step of a hash
+_MIX = 0x9E3779B97F4A7C15
 
 
 class LoopText(NamedTuple):
@@ -86,6 +93,12 @@ class LoopFunction(NativeFunction):
         }
         self._count = {name: entry.alloca(LONG) for name in _COUNTERS}
         self._turned, self._went, self._served = (entry.alloca(LONG) for _ in range(3))
+        #: the least and the greatest address that was claimed
+        self._reach = {name: entry.alloca(LONG) for name in ("least", "most")}
+        for name, place in self._reach.items():
+            entry.store(self._given[name], place)
+        #: where arrays would start that have the copies of a group at its warps
+        self._near: dict[str, Value] = {}
         self._sites: list[warpgroups.Site] = []
         #: where a part ends that not all of its warps have executed; None: it is another part
         self._stays: Any = None
@@ -107,6 +120,8 @@ class LoopFunction(NativeFunction):
         self._to = b.select(b.icmp_unsigned("<", last, self._end), last, self._end)
         b.store(LONG(0), self._count["turns"])
         b.store(LONG(0), self._served)
+        self._find_copies()
+        self._each_warp(lambda warp: self._copy(warp, self._given, self._near))
         for name in _GOES_ON:  # with what the phases before have left
             records = self._place("records", self._group, 8 * len(RECORD))
             at = b.gep(records, [LONG(RECORD.index(name))], source_etype=LONG)
@@ -118,11 +133,14 @@ class LoopFunction(NativeFunction):
         for number, part in enumerate(self._parts):
             self._write_part(number, part)
         b.position_at_end(self._finish)
+        self._each_warp(lambda warp: self._copy(warp, self._near, self._given))
         for name in _GOES_ON:
             self._record(name, b.load(self._count[name], typ=LONG))
         start.add_incoming(self._to, b.block)
         b.cbranch(b.icmp_unsigned("<", self._to, self._end), head, done)
         b.position_at_end(done)
+        if self._serial:
+            self._tell_claims()
         b.ret(b.load(self._stored, typ=LONG))
         self._entry.branch(head)
         inputs = tuple((key, given) for key, (_, given) in self._inputs.items())
@@ -135,9 +153,26 @@ class LoopFunction(NativeFunction):
     # --- places ---
 
     def _place(self, name: str, warp: Value, size: int) -> Value:
-        """Address of a warp's part in an array of the call."""
-        start = self._given[name]
+        """Address of a warp's part in an array of the call, or in the copy of it."""
+        return self._part_of(self._near.get(name, self._given[name]), warp, size)
+
+    def _part_of(self, start: Value, warp: Value, size: int) -> Value:
         return self.b.inttoptr(self.b.add(start, self.b.mul(warp, LONG(size))), POINTER)
+
+    def _find_copies(self) -> None:
+        """The copies of a group lie side by side, from the start of a line on."""
+        b, each = self.b, self.b.mul(self._given["together"], LONG(4))
+        lines = b.add(b.mul(each, LONG(len(COPIED))), LONG(LINE - 1))
+        row = b.mul(self._group, b.and_(lines, LONG(-LINE)))
+        at = b.sub(b.add(self._given["copies"], row), b.mul(self._from, LONG(4)))
+        for number, name in enumerate(COPIED):
+            self._near[name] = b.add(at, b.mul(each, LONG(number)))
+
+    def _copy(self, warp: Value, source: Mapping[str, Value], to: Mapping[str, Value]) -> None:
+        """Copies the words of a warp that each part changes."""
+        for name in COPIED:
+            word = self.b.load(self._part_of(source[name], warp, 4), typ=WORD)
+            self.b.store(word, self._part_of(to[name], warp, 4))
 
     def _word(self, name: str, warp: Value) -> Value:
         return self.b.load(self._place(name, warp, 4), typ=WORD)
@@ -257,8 +292,17 @@ class LoopFunction(NativeFunction):
                 if not claims.stores(statement):
                     emit(self, statement)
                     continue
-                refused = claims.emit(self, statement, table, self._given["shift"], owner)
+                shift = self._given["shift"]
+                refused = claims.emit(self, statement, table, shift, owner, self._reach)
                 self._return_too(b.shl(b.zext(refused, LONG), LONG(REFUSED.bit_length() - 1)))
+
+    def _tell_claims(self) -> None:
+        """Tells the call which addresses were claimed."""
+        b, (call,) = self.b, self._more
+        with b.if_then(b.icmp_unsigned("!=", self._given["claims"], LONG(0))):
+            for name, pick in (("least", "umin"), ("most", "umax")):
+                place = b.gep(call, [LONG(CALL.index(name))], source_etype=LONG)
+                b.atomic_rmw(pick, place, b.load(self._reach[name], typ=LONG), "monotonic")
 
     def _note(self, number: int, part: Part) -> Value:
         """Counts a part as executed; how many were."""
@@ -267,6 +311,8 @@ class LoopFunction(NativeFunction):
         at = b.add(trace, b.load(self._count["parts"], typ=LONG))
         place = b.inttoptr(b.add(self._given["trace"], b.shl(at, LONG(1))), POINTER)
         b.store(ir.IntType(16)(number), place)
+        mixed = b.xor(b.load(self._count["hash"], typ=LONG), LONG(number + 1))
+        b.store(b.mul(mixed, LONG(_MIX)), self._count["hash"])
         self._add("statements", LONG(part.count))
         return self._add("parts", LONG(1))
 

@@ -23,7 +23,7 @@ CONTEXT = (
     "allocations", "starts", "ends", "shifts", "readable", "writable", "kept", "kept_ends",
     "keep", "arena", "stopped",
     "shared", "shared_bytes", "shared_limit", "rows", "cluster_rows", "cluster_size",
-    "ledger", "local", "local_bytes", "local_limit", "warps",
+    "ledger", "local", "local_bytes", "local_limit", "warps", "places",
 )  # fmt: skip
 _LOCATE = "locate"
 #: ``keep(arena, row, address, size)``: the undo journal keeps bytes of an allocation

@@ -149,7 +149,7 @@ class _Native:
             if given.fixed is not None:
                 words += [pointer(given.fixed), 0]
             else:
-                words += spread(s, given.read(s), given.dtype, layout, held, given.of_warps)
+                words += spread(s, given.read(s), given.dtype, layout, held, given.by_warp)
         made = [np.empty(layout.warps * WARP, dtype) for _, dtype in self._outputs]
         for array in made:
             words += [pointer(array), WARP * array.itemsize]

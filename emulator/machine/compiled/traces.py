@@ -11,8 +11,7 @@ from llvmlite import ir
 
 from dtypes import Array
 from emulator.arith.fast.kernels import machine_code
-from emulator.arith.fast.threads import cuts_of, in_native_parts
-from emulator.arith.fast.words import LONG, POINTER, WORD
+from emulator.arith.fast.words import LONG, POINTER
 from emulator.machine.compiled.calls import pointer
 
 
@@ -27,40 +26,6 @@ def merged(traces: Array, lengths: Array, ends: Array) -> Array:
     low = int(traces[active, 0].min())
     count = _merge()(*arrays, traces.shape[1], len(active), low)
     return out[:count]
-
-
-def differ(traces: Array, length: int, threads: int) -> bool:
-    """True if traces of one length differ."""
-    cuts = cuts_of(len(traces), threads)
-    given = pointer(traces), traces.strides[0], length * traces.itemsize
-    return any(in_native_parts(_differ(), cuts, threads, *given))
-
-
-@lru_cache(maxsize=1)
-def _differ() -> Any:
-    """``differ(first, end, traces, stride, bytes)``: 1 where one of some rows is not the first."""
-    module = ir.Module("differ")
-    function = ir.Function(module, ir.FunctionType(LONG, [LONG] * 5), "differ")
-    first, end, traces, stride, size = function.args
-    memcmp = ir.Function(module, ir.FunctionType(WORD, [POINTER, POINTER, LONG]), "memcmp")
-    before, row, following, same, other = (function.append_basic_block() for _ in range(5))
-    b = ir.IRBuilder(before)
-    b.branch(row)
-    b.position_at_end(row)
-    number = _phi(b, (first, before))
-    place = b.inttoptr(b.add(traces, b.mul(number, stride)), POINTER)
-    found = b.call(memcmp, [b.inttoptr(traces, POINTER), place, size])
-    b.cbranch(b.icmp_unsigned("==", found, WORD(0)), following, other)
-    b.position_at_end(following)
-    another = b.add(number, LONG(1))
-    number.add_incoming(another, following)
-    b.cbranch(b.icmp_unsigned("<", another, end), row, same)
-    b.position_at_end(same)
-    b.ret(LONG(0))
-    b.position_at_end(other)
-    b.ret(LONG(1))
-    kinds = [ctypes.c_int64] * 5
-    return machine_code.function(str(module), "differ", ctypes.c_int64, *kinds)
 
 
 def _put(b: Any, value: Any, place: Any, at: Any) -> None:

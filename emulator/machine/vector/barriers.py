@@ -9,6 +9,7 @@ have ended are not waited for.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -66,14 +67,33 @@ class Barriers:
 
     def __init__(self, wave: Wave) -> None:
         self.wave = wave
-        blocks, warps = len(wave.ctas), len(wave.thread) // WARP
-        #: threads that have arrived, in whole warps, and those that are expected; 0: all
-        self.arrived = np.zeros((blocks, BARRIERS), np.int64)
-        self.expected = np.zeros((blocks, BARRIERS), np.int64)
-        #: lanes of warps that have arrived in part
-        self.partly = np.zeros((warps, BARRIERS), np.uint32)
-        #: of bar.red: lanes that have voted, and those that voted true
-        self.votes = np.zeros((blocks, BARRIERS, 2), np.int64)
+        #: anybody has arrived since the wave started
+        self._used = False
+
+    @cached_property
+    def arrived(self) -> Lanes:
+        """Threads that have arrived, in whole warps."""
+        return np.zeros((len(self.wave.ctas), BARRIERS), np.int64)
+
+    @cached_property
+    def expected(self) -> Lanes:
+        """Threads that are expected; 0: all."""
+        return np.zeros_like(self.arrived)
+
+    @cached_property
+    def partly(self) -> Array:
+        """Lanes of warps that have arrived in part."""
+        return np.zeros((len(self.wave.thread) // WARP, BARRIERS), np.uint32)
+
+    @cached_property
+    def votes(self) -> Array:
+        """Of bar.red: lanes that have voted, and those that voted true."""
+        return np.zeros((len(self.wave.ctas), BARRIERS, 2), np.int64)
+
+    @property
+    def is_idle(self) -> bool:
+        """True if nobody has arrived anywhere: most waves of native code need not look."""
+        return not (self._used and (self.arrived.any() or self.partly.any()))
 
     # --- arriving ---
 
@@ -131,7 +151,7 @@ class Barriers:
 
     def _count(self, s: Strand, barrier: int) -> Lanes:
         """Counts the warps whose lanes are all there; the blocks that they belong to."""
-        wave = self.wave
+        self._used, wave = True, self.wave
         warps = wave.warps_of(s)
         bits = self.partly[warps.numbers, barrier] | warps.bits
         whole = bits == wave.alive_bits(warps.numbers)

@@ -38,12 +38,28 @@ def _words(wave: Wave, name: str) -> Array:
     shared, key = wave.grid.specials, (name, len(wave.thread))
     if key in shared:
         return shared[key]
-    grid, blocks = wave.grid, np.repeat(wave.ctas, wave.lanes_per_cta)
-    readers = Readers(wave.thread, blocks, grid.size, grid.block, grid.cluster, grid)
-    words = np.atleast_1d(value_of(name)(readers)).astype(np.uint32)
     if is_of_thread(name):
-        shared[key] = words
-    return words
+        shared[key] = np.tile(words_of_block(wave, name), len(wave.ctas))
+        return shared[key]
+    words = _read(wave, name, wave.thread[:1], wave.ctas)
+    return words if len(words) == 1 else np.repeat(words, wave.lanes_per_cta)
+
+
+def words_of_block(wave: Wave, name: str) -> Array:
+    """The words of all lanes of any block, of a register that depends on no more than the thread's
+    place in it."""
+    shared, key = wave.grid.specials, (name, wave.lanes_per_cta)
+    if key not in shared:
+        thread = wave.thread[: wave.lanes_per_cta]
+        words = np.broadcast_to(_read(wave, name, thread, wave.ctas[:1]), len(thread))
+        shared[key] = np.ascontiguousarray(words)
+    return shared[key]
+
+
+def _read(wave: Wave, name: str, thread: Array, block: Array) -> Array:
+    grid = wave.grid
+    readers = Readers(thread, block, grid.size, grid.block, grid.cluster, grid)
+    return np.atleast_1d(value_of(name)(readers)).astype(np.uint32)
 
 
 def ctas_along(wave: Wave, axis: int) -> Array:

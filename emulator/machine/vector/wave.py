@@ -34,6 +34,7 @@ from emulator.machine.vector.schedule import Schedule
 from emulator.machine.vector.strand import WARP, WARPGROUP, Frame, Lanes, Parked, Strand, merged
 from emulator.machine.vector.watching import WaveWatch
 from emulator.memory.arena import Arena
+from emulator.memory.untouched import zeros
 from emulator.memory.windows import RANK_BITS, WINDOW_BITS
 from emulator.targets import Target
 from emulator.warp.call import Undefined
@@ -81,9 +82,15 @@ class Warps(NamedTuple):
 class BlockBarriers(Protocol):
     """`emulator.machine.vector.barriers.Barriers`."""
 
-    arrived: Lanes
-    expected: Lanes
-    partly: Bits
+    @property
+    def arrived(self) -> Lanes: ...
+    @property
+    def expected(self) -> Lanes: ...
+    @property
+    def partly(self) -> Bits: ...
+    @property
+    def is_idle(self) -> bool:
+        """True if nobody has arrived anywhere."""
 
     def arrive(
         self, s: Strand, arrival: Arrival, pc: int, after: Callable[[Strand], Executor]
@@ -187,14 +194,16 @@ class Wave:
         self.warps_per_cta = -(-grid.threads // WARP)
         self.lanes_per_cta: int = self.warps_per_cta * WARP
         #: for each lane the number of its thread in the block
-        self.thread, self._started = _numbered(self.lanes_per_cta, grid.threads, len(self.ctas))
-        self.alive: NDArray[np.bool_] = self.thread < grid.threads
+        numbers = _numbered(self.lanes_per_cta, grid.threads, len(self.ctas))
+        self.thread, self._started, alive, self._bits = numbers
+        self.alive: NDArray[np.bool_] = alive.copy()
         #: changes whenever lanes end
         self.version = 0
         #: bytes of a row of shared memory, and those that may be accessed
         self.shared_bytes, self.shared_limit = grid.shared_bytes, grid.shared_limit
         if memory is None:
-            memory = np.zeros((len(self.ctas), grid.shared_bytes), np.uint8)
+            rows = len(self.ctas), grid.shared_bytes
+            memory = zeros(math.prod(rows)).reshape(rows)
         self.shared = memory
         self.local = np.zeros((len(self.thread), 0), np.uint8)
         #: bytes of it that threads may use: there may be room for more
@@ -240,7 +249,7 @@ class Wave:
 
     def renew(self) -> None:
         """Nothing has happened yet: the same blocks may run once more."""
-        self.alive[self._started] = True
+        self.alive[self._started], self._bits = True, None
         self.version = self.executed = self.vain = 0
         self.ready, self.waiting = [], []
         self.tensor, self.pairs = {}, Pairs()
@@ -265,6 +274,7 @@ class Wave:
         if self.watch is not None:
             self.watch.ended(lanes)
         self.alive[slice(None) if len(lanes) == len(self.alive) else lanes] = False
+        self._bits = None
         self.version += 1
         self.grid.progress += 1
         if gone is None:
@@ -520,10 +530,9 @@ class Wave:
 
     def alive_bits(self, warps: Lanes) -> Bits:
         """For each warp the lanes that have not ended."""
-        lanes = self.alive.reshape(-1, WARP)
-        if len(warps) < len(lanes):
-            lanes = lanes[warps]
-        return np.packbits(lanes, axis=-1, bitorder="little").view(np.uint32)[:, 0]
+        if self._bits is None:
+            self._bits = _bits_of(self.alive)
+        return self._bits if len(warps) == len(self._bits) else self._bits[warps]
 
     def is_whole(self, strand: Strand) -> bool:
         """True if a strand has all lanes of its warps that have not ended."""
@@ -567,14 +576,20 @@ class Wave:
 
 
 @lru_cache(maxsize=2)
-def _numbered(lanes: int, threads: int, blocks: int) -> tuple[Lanes, Lanes]:
-    """For each lane of so many blocks the number of its thread, and the lanes that have a thread:
-    waves of one size share them."""
+def _numbered(lanes: int, threads: int, blocks: int) -> tuple[Lanes, Lanes, Array, Bits | None]:
+    """For each lane of so many blocks the number of its thread, the lanes that have a thread, a
+    mask of them and its bits by warp: waves of one size share them."""
     thread = np.tile(np.arange(lanes), blocks)
-    started = np.flatnonzero(thread < threads)
-    for shared in (thread, started):
+    alive = thread < threads
+    started, bits = np.flatnonzero(alive), _bits_of(alive)
+    for shared in (thread, started, alive, bits):
         shared.flags.writeable = False
-    return thread, started
+    return thread, started, alive, bits
+
+
+def _bits_of(lanes: Array) -> Bits:
+    """A mask of lanes, 32 bits for each warp."""
+    return np.packbits(lanes, bitorder="little").view(np.uint32)
 
 
 def order(strand: Strand) -> tuple[int, int, int]:

@@ -1,0 +1,45 @@
+"""Memory from the start of a line of the cache on, and memory that is kept for the next call."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+import numpy as np
+
+from dtypes import Array
+
+#: bytes of a line of the cache: vectors of a line are slow where they lie in two, and so are
+#: threads that write to one line
+LINE = 64
+
+
+def at_line(room: Array) -> Array:
+    """Bytes of an array from the first start of a line on."""
+    return room[-room.ctypes.data % LINE :]
+
+
+class Kept:
+    """Memory that is kept for the next call, as new pages cost more than the work of many a call:
+    at most one array, of at most so many bytes."""
+
+    _MOST = 1 << 26
+
+    def __init__(self) -> None:
+        self._free: list[Array] = []
+
+    def take(self, size: int) -> Array:
+        """So many bytes, of any contents, from the start of a line on."""
+        room = None
+        with suppress(IndexError):  # another thread may have taken it
+            room = self._free.pop()
+        if room is None or len(room) < size + LINE:
+            room = np.empty(size + LINE, np.uint8)
+        return at_line(room)[:size]
+
+    def give_back(self, room: Array) -> None:
+        """The memory of a call that is over."""
+        whole: Array = room
+        while whole.base is not None:
+            whole = whole.base
+        if whole.nbytes <= self._MOST:
+            self._free[:] = [whole]
