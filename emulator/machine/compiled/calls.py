@@ -10,6 +10,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from dtypes import Array
+from emulator.arrays import address_of
 from emulator.machine.compiled.memory import CONTEXT
 from emulator.machine.vector.lanes import present, slots
 from emulator.machine.vector.strand import WARP, Strand
@@ -17,6 +18,8 @@ from emulator.memory.arena import Arena
 
 #: words that a strand keeps in the form that stands for all lanes
 _MOST_KNOWN = 512
+
+pointer = address_of
 
 
 class Layout(NamedTuple):
@@ -34,10 +37,6 @@ class Layout(NamedTuple):
     #: what the context points to: of the lanes, and memory when it was last looked at
     held: tuple[Any, ...]
     seen: list[Any]
-
-
-def pointer(words: Array) -> int:
-    return int(words.__array_interface__["data"][0])
 
 
 def spread(
