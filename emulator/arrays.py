@@ -8,6 +8,7 @@ them, so people keep registers, codes and descriptors in the signed types.
 
 from __future__ import annotations
 
+import ctypes
 import sys
 from collections.abc import Callable, Iterable
 from functools import wraps
@@ -40,6 +41,20 @@ def as_array(given: object, name: str) -> Array:
         if "inhomogeneous" not in str(error):
             why = f"it makes no array: {error!s:.100}"
         raise OperandError(f"{name}: {why}") from None
+
+
+_IS_CPYTHON = sys.implementation.name == "cpython"
+#: bytes of an array's object before the address of its first element: NumPy's struct of an array
+#: starts with that address, after the head that all objects of CPython have
+_HEAD = object.__basicsize__
+_pointer_at = ctypes.c_void_p.from_address
+
+
+def address_of(x: Array) -> int:
+    """Address of an array's first element; as ``x.ctypes.data``, in a tenth of the time."""
+    if _IS_CPYTHON:
+        return _pointer_at(id(x) + _HEAD).value or 0
+    return int(x.ctypes.data)
 
 
 def several(given: object) -> list[Any]:

@@ -40,9 +40,11 @@ _TRIED = 64
 
 def as_words(given: object) -> Any:
     """A `Descriptor`, an integer below 2**64 or a list of them as uint64; all else as it is."""
+    if isinstance(given, (np.uint64, np.ndarray)):
+        return given
     if isinstance(given, Descriptor):
         return given.encode()
-    word = None if isinstance(given, np.ndarray) else as_integer(given)
+    word = as_integer(given)
     if word is not None:
         return np.uint64(word) if 0 <= word < 1 << 64 else given
     if isinstance(given, (list, tuple)) and given:

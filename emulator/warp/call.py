@@ -63,28 +63,42 @@ def by_name(
 
     Raises OperandError for a wrong number of operands and for options that `ins` has not.
     """
+    named, rest = _sorted(ins, len(operands), tuple(options))
+    found = dict(zip(_accepted(ins).operands, operands, strict=False)) if operands else {}
+    for name, given in named:
+        found[name] = options[given]
+    return found, {name: options[name] for name in rest}
+
+
+@lru_cache(maxsize=4096)
+def _sorted(
+    ins: Instruction, count: int, options: tuple[str, ...]
+) -> tuple[tuple[tuple[str, str], ...], tuple[str, ...]]:
+    """For a call with so many operands in order and options of these names: operands with the
+    options that they are, and the other options. Raises as `by_name`."""
     accepted = _accepted(ins)
-    found = dict(zip(accepted.operands, operands, strict=False))
-    rest = {}
-    for given, value in options.items():
+    named: dict[str, str] = {}
+    rest, first = [], accepted.operands[:count]
+    for given in options:
         name = accepted.named.get(given)
-        if name is not None and name not in found:
-            found[name] = value
+        if name is not None and name not in named and name not in first:
+            named[name] = given
         elif given in accepted.options:
-            rest[given] = value
+            rest.append(given)
         else:
             raise OperandError(
                 f"{ins} takes no {given:.80}=; its options are "
                 f"{', '.join(accepted.options) or 'none'}"
             )
-    if len(operands) > len(accepted.operands) or len(found) < len(accepted.operands):
+    found = len(first) + len(named)
+    if count > len(accepted.operands) or found < len(accepted.operands):
         shown = ", ".join(" or ".join(names) for names in accepted.arguments)
-        count = len(accepted.operands)
+        expected = len(accepted.operands)
         raise OperandError(
-            f"{ins} takes {count} operand{'s' if count > 1 else ''} ({shown}); "
-            f"got {max(len(operands), len(found))}"
+            f"{ins} takes {expected} operand{'s' if expected > 1 else ''} ({shown}); "
+            f"got {max(count, found)}"
         )
-    return found, rest
+    return tuple(named.items()), tuple(rest)
 
 
 def check_undefined(given: object) -> None:

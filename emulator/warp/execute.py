@@ -69,8 +69,9 @@ def execute(
     check_undefined(undefined)
     chosen = ins.check_target(target)
     check_engine(engine)
-    named, rest = _runner(ins).arguments(ins, operands, options)
-    return run(Call(ins, named, rest, chosen, engine, undefined))
+    runner = _runner(ins)
+    named, rest = runner.arguments(ins, operands, options)
+    return runner.run(Call(ins, named, rest, chosen, engine, undefined))
 
 
 def run(call: Call) -> Array:

@@ -17,10 +17,11 @@ from numpy.typing import NDArray
 
 from dtypes import Array, Place, code_type
 from emulator.arith.fast.kernels import batch as kernels
-from emulator.arith.fast.kernels.batch import Native, OperandMemory, address_of, in_runs
+from emulator.arith.fast.kernels.batch import Native, OperandMemory, in_runs
 from emulator.arith.fast.kernels.product import OPERANDS, Product, Sparsity, Units, arranged
 from emulator.arith.fast.kernels.transfer import known_words
 from emulator.arith.steps import IntegerDot, PopcountDot
+from emulator.arrays import address_of
 from emulator.isa.matrix import MatrixInstruction
 from emulator.isa.wmma import WmmaMultiply
 from emulator.memory.descriptors import tile_places
@@ -297,9 +298,10 @@ def repeated(
         if name in x.operands
     ]
     slot_of_d, kept = 4 * OPERANDS.index("d"), [address_of(x) for x in _KEPT]
+    shape, type_ = named["d"].shape, named["d"].dtype
 
     def again(given: dict[str, Array], keep: bool) -> tuple[Array, int]:
-        words, d = prepared.words.copy(), work.empty(())
+        words, d = prepared.words.copy(), np.empty(shape, type_)
         for slot, name in slots:
             words[slot] = address_of(given[name])
         words[slot_of_d], words[-1] = address_of(d), kept[keep]

@@ -16,6 +16,7 @@ import numpy as np
 
 from dtypes import Array, code_type
 from emulator.arith.engines import by_kernels, kernels_wanted, may_use_kernels
+from emulator.arrays import address_of
 from emulator.errors import EmulatorError
 from emulator.isa.matrix import IMMEDIATES, MatrixInstruction
 from emulator.layout.descriptor import as_words
@@ -118,7 +119,6 @@ def _kernel(
     ins: MatrixInstruction, target: Target, plan: _Plan, chosen: tuple[int, ...]
 ) -> Kernel | None:
     """Raises OperandError for a selector or ids that the instruction has not."""
-    from emulator.arith.fast.kernels.batch import address_of
     from emulator.arith.fast.kernels.product import METADATA
     from emulator.warp.native import warp_function
 
@@ -177,6 +177,11 @@ _SETTINGS = 256
 _MOST_PRODUCTS = 1 << 17
 
 
+def _unmet(given: dict[str, Array], keep: bool, checked: bool) -> Array | None:
+    """Stands for a setting that was not met yet."""
+    raise NotImplementedError
+
+
 class _Warpgroup(NamedTuple):
     """Facts of one wgmma on one target, looked up once."""
 
@@ -184,6 +189,9 @@ class _Warpgroup(NamedTuple):
     registers: dict[str, tuple[np.dtype[Any], tuple[tuple[int, ...], ...]]]
     #: the immediates and the selector, with what they are where they are left out
     options: tuple[tuple[str, int], ...]
+    is_sparse: bool
+    #: multiply-adds
+    work: int
     #: those made so far; None where none computes that
     kernels: dict[_Setting, _Again | None]
     products: dict[_Setting, _Again | None]
@@ -197,17 +205,18 @@ def _warpgroup(ins: MatrixInstruction, target: Target) -> _Warpgroup:
         registers["c" if name == "d" else name] = code_type(x.word_bits), shapes
     options = {name: values[0] for name, values in IMMEDIATES.items()}
     options |= {"selector": 0} if ins.is_sparse else {}
-    return _Warpgroup(registers, tuple(options.items()), {}, {})
+    work = ins.m * ins.n * ins.k
+    return _Warpgroup(registers, tuple(options.items()), ins.is_sparse, work, {}, {})
 
 
 def _of_warpgroup(call: Call) -> Array | None:
     ins, options = call.instruction, call.options
     plan = _warpgroup(ins, call.target)
-    a, b = (as_words(call.operands[name]) for name in "ab")
+    a, b = as_words(call.operands["a"]), as_words(call.operands["b"])
     given = {"c": call.operands["d"]}
     if type(a) is not np.uint64:
         given["a"], a = a, None
-    if ins.is_sparse:
+    if plan.is_sparse:
         given["e"] = call.operands["e"]
     for name, x in given.items():
         type_, shapes = plan.registers[name]
@@ -218,23 +227,21 @@ def _of_warpgroup(call: Call) -> Array | None:
     if type(data) is not np.ndarray or data.dtype != np.uint8 or data.strides != (1,):
         return None
     chosen = [options.get(name, first) for name, first in plan.options]
-    if (
-        type(b) is not np.uint64
-        or type(keep) is not bool
-        or any(type(x) is not int for x in chosen)
-    ):
+    if type(b) is not np.uint64 or type(keep) is not bool or {*map(type, chosen)} != {int}:
         return None
     given["shared"], setting = data, (a, b, data.size, start, *chosen)
-    checked = call.undefined == "raise"
-    work, d = ins.m * ins.n * ins.k, None
+    checked, d = call.undefined == "raise", None
     if may_use_kernels(call.engine):
-        wanted = setting in plan.kernels or kernels_wanted(
-            call.engine, (ins, call.target), work, ins.d_type
-        )
-        again = _made(plan.kernels, setting, call, _by_kernels) if wanted else None
+        again = plan.kernels.get(setting, _unmet)
+        if again is _unmet:
+            what = ins, call.target
+            wanted = kernels_wanted(call.engine, what, plan.work, ins.d_type)
+            again = _made(plan.kernels, setting, call, _by_kernels) if wanted else None
         d = again and again(given, keep, checked)
-    if d is None and call.engine != "compiled" and work <= _MOST_PRODUCTS:
-        again = _made(plan.products, setting, call, _repeated_products)
+    if d is None and call.engine != "compiled" and plan.work <= _MOST_PRODUCTS:
+        again = plan.products.get(setting, _unmet)
+        if again is _unmet:
+            again = _made(plan.products, setting, call, _repeated_products)
         d = again and again(given, keep, checked)
     return d
 
@@ -245,8 +252,6 @@ def _made(
     call: Call,
     make: Callable[[Call], _Again | None],
 ) -> _Again | None:
-    if setting in found:
-        return found.get(setting)
     try:
         made = make(call)
     except EmulatorError:

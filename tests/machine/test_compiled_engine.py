@@ -446,8 +446,10 @@ def test_what_pays_is_compiled_once(monkeypatch):
         assert found._native is None
         parts = getattr(found, "parts", (found,))
         statements = [x for part in parts for x in part.statements]
-        assert found._left < segment.seconds_to_compile(statements, module.target, len(parts))
-        found._left = 0.0
+        assert found._budget.left < segment.seconds_to_compile(
+            statements, module.target, len(parts)
+        )
+        found._budget.left = 0.0
         out = np.zeros_like(given)
         module["go"].launch(1, 64, [given, out])
         assert found._native is not None

@@ -125,7 +125,7 @@ def test_what_a_loop_cannot_do_segments_do(monkeypatch):
         assert out.tolist() == expected.tolist()
         blocks = module["go"]._blocks[engine.LazyBlocks, False]
         (found,) = set(blocks.loops.values())
-        found._left = 0.0
+        found._budget.left = 0.0
     assert found.gives_up
     assert found._native is None
     assert any(isinstance(x, Segment) for block in blocks.values() for x in block.steps)

@@ -370,8 +370,9 @@ def matmul(
     result are float16 or float32."""
     with unwarned():
         a, b = (_matrix(plan, *side, scale) for side in (left, right))
-        sides = (*left[1:], *right[1:], c)
-        batch, (m, n) = max(len(x) for x in sides if x is not None), c.shape[-2:]
+        batch, (m, n) = max(len(left[1]), len(right[1]), len(c)), c.shape[-2:]
+        if a.scale is not None and b.scale is not None:
+            batch = max(batch, a.scale.value.shape[2], b.scale.value.shape[2])
         if len(c) < batch:
             c = np.broadcast_to(c, (batch, m, n))
         # The columns of products lie beside each other.
@@ -407,7 +408,6 @@ def _passes(
     room = np.empty((at_once, chunks * width + 1, *shape), plan.powers.dtype)
     for start in range(0, passes, at_once):
         part = slice(start, start + at_once)
-        value = power = np.ones(1)
         if a.scale is not None and b.scale is not None:
             value, power = (
                 x[part, ..., None] * y[part, ..., None, :]
@@ -426,7 +426,7 @@ def _passes(
             top = tops[:, 0]
             if a.scale is not None:
                 top = np.maximum.reduce(tops * power, 1, initial=plan.floor)
-        if top[0].shape != shape:
+        if top.shape[1:] != shape:
             top = np.array(np.broadcast_to(top, (len(top), *shape)))
         yield from zip(terms, top, strict=True)
 
@@ -453,13 +453,25 @@ def _matrix(
         if total > k:
             order = np.arange(0, total, k)[:, None, None] + order
         codes = codes.take(order.ravel(), -1)
-    codes = codes.reshape(*lead, -1, count, width // count)
-    value, weight = numbers(plan, fmt, table(fmt, plan.widen, plan.digit), codes)
+    codes = codes.reshape(*lead, -1, count, width // count).transpose(2, 3, 0, 1, 4)
     if plan.group > 1:
-        word = code_type(plan.group)
-        bits = np.left_shift(1, np.arange(plan.group, dtype=word), dtype=word)
-        value, weight = value.astype(np.float32), ((value != 0) * bits).sum(-1, dtype=word)
-    value, weight = (x.transpose(2, 3, 0, 1, *range(4, x.ndim)) for x in (value, weight))
-    if by is not None and plan.group == 1:
+        value = _values(fmt).take(codes)
+        return _Matrix(value, _bits(value != 0), by)
+    value, weight = numbers(plan, fmt, table(fmt, plan.widen, plan.digit), codes)
+    if by is not None:
         value = value * by.value[..., None]
     return _Matrix(value, weight, by)
+
+
+@lru_cache(maxsize=64)
+def _values(fmt: Format) -> NDArray[np.float32]:
+    """The values of all codes of a format of groups."""
+    found = table(fmt)
+    assert found is not None
+    return found[0].astype(np.float32)
+
+
+def _bits(flags: Bool) -> Array:
+    """A word for each group of flags ``(…, group)``, a bit for each of them."""
+    bytes_ = np.packbits(flags, -1, "little")
+    return bytes_.view(f"u{bytes_.shape[-1]}")[..., 0]

@@ -165,27 +165,28 @@ class AsyncWatch(AccessWatch):
 
     def space(self, held: Array, lanes: Lanes) -> WatchedSpace:
         """Shared memory of blocks for the wgmma of warpgroups, by their first lanes."""
-        return WatchedSpace(
-            self.wgmma_reads, held, int(lanes.flat[0]) // self.clocks.per_block, lanes
-        )
+        return WatchedSpace(self.wgmma_reads, held, lanes)
 
-    def wgmma_reads(self, block: int, addresses: Places, lane: int) -> None:
-        """Elements in the shared memory of a block that a wgmma of a warpgroup reads."""
-        shared = self.shared
+    def wgmma_reads(self, addresses: Places, lanes: Lanes) -> None:
+        """Elements that the wgmma of warpgroups, by their first lanes, read, each in the shared
+        memory of its block."""
+        shared, per_block = self.shared, self.clocks.per_block
         row, granule = shared.shadow.row, shared.shadow.granule
         mark = np.zeros(row, np.bool_)
         mark[addresses // granule] = True
-        flat = np.flatnonzero(mark) + block * row
-        # Each of the four warps must know of what is read.
-        conflicts, who, every = shared.conflicts_of_tile(lane + WARP * np.arange(4), flat)
-        self._of_proxy(conflicts, who, every * granule, granule, 1)
-        shared.note_wgmma(flat, lane, self.now)
-        missing = shared.shadow.unwritten(flat)
-        if missing.any():
-            every_place = addresses // granule + block * row
-            self.spoilt.setdefault(lane, []).append(shared.shadow.unwritten(every_place))
-        else:
-            self.spoilt.setdefault(lane, []).append(np.zeros(0, np.bool_))
+        tile, blocks = np.flatnonzero(mark), lanes // per_block
+        for block in dict.fromkeys(blocks.tolist()):
+            flat, readers = tile + block * row, lanes[blocks == block]
+            # Each of the four warps must know of what is read.
+            warps = (readers[:, None] + WARP * np.arange(4)).reshape(-1)
+            conflicts, who, every = shared.conflicts_of_tile(warps, flat)
+            self._of_proxy(conflicts, who, every * granule, granule, 1)
+            spoilt = np.zeros(0, np.bool_)
+            if shared.shadow.unwritten(flat).any():
+                spoilt = shared.shadow.unwritten(addresses // granule + block * row)
+            for lane in readers.tolist():
+                shared.note_wgmma(flat, lane, self.now)
+                self.spoilt.setdefault(lane, []).append(spoilt)
 
     def tensor_core_reads(self, block: int, addresses: Places, lane: int) -> None:
         """Bytes in the shared memory of a block that a tcgen05 of one thread reads."""
@@ -200,11 +201,11 @@ class AsyncWatch(AccessWatch):
 
     def stored_by_copy(self, lanes: Lanes, places: Places) -> None:
         """Bytes of shared memory that a bulk copy stores to global memory."""
-        shared = self.shared
-        at = np.unique(places // shared.shadow.granule)
-        missing = shared.shadow.unwritten(at)
+        shadow = self.shared.shadow
+        at = places.reshape(-1) // shadow.granule
+        missing = shadow.unwritten(at)
         if missing.any():
-            place = int(at[int(np.argmax(missing))]) * shared.shadow.granule
+            place = int(at[missing].min()) * shadow.granule
             self.report(
                 "uninitialised memory",
                 lanes,

@@ -32,6 +32,8 @@ Events = NDArray[np.int32]
 Bools = NDArray[np.bool_]
 #: elements that a matrix may have
 _MOST_ELEMENTS = 1 << 28
+#: a row is updated as a whole where more than one in so many of its elements is new
+_FEW = 16
 #: mbarriers of a cluster that there is room for at first
 _BARRIERS = 16
 
@@ -78,6 +80,8 @@ class Clocks:
         self.full = np.zeros(blocks, np.int32)
         #: (aspect, cluster, lane of it, lane of it or mbarrier)
         self.matrix: Events | None = None
+        #: aspects that it knows anything of
+        self.in_matrix: Bools = np.zeros(_COUNT, np.bool_)
         self._columns: dict[tuple[int, int], int] = {}
 
     def warpgroup(self, lanes: Lanes) -> Lanes:
@@ -119,15 +123,21 @@ class Clocks:
             known[left] |= (cluster == own) & (when <= held)
         return known
 
-    def known_in_warp(self, aspect: Aspect, lanes: Lanes, events: Events) -> Events:
-        """For each lane which lanes of its warp it knows of up to an event, as a mask, by more than
-        barriers of its block and its warp."""
+    def known_in_warp(self, aspect: Aspect, lanes: Lanes, first: Lanes, events: Events) -> Events:
+        """For each lane which lanes of a warp of its cluster, by the first one, it knows of up to
+        an event, as a mask, by more than barriers of its block and its warp."""
         if self.matrix is None:
             return np.zeros(len(lanes), np.int32)
         own, row = np.divmod(lanes, self.per_cluster)
-        others = (row - row % WARP)[:, None] + np.arange(WARP)
-        known = self.matrix[aspect, own[:, None], row[:, None], others] >= events[:, None]
-        return np.packbits(known, axis=1, bitorder="little").view(np.int32)[:, 0]
+        by_warp = self.matrix[aspect, ..., : self.per_cluster]
+        by_warp = by_warp.reshape(*by_warp.shape[:-1], -1, WARP)
+        return _mask(by_warp[own, row, first % self.per_cluster // WARP] >= events[:, None])
+
+    def known_to_its_warp(self, aspect: Aspect, lanes: Lanes, events: Events) -> Events:
+        """For each lane itself, and which lanes of its warp all of the warp know of up to an event,
+        as a mask."""
+        by_warp = self.warp[aspect].reshape(-1, WARP)[lanes // WARP]
+        return _mask(by_warp >= events[:, None]) | np.int32(1) << (lanes % WARP).astype(np.int32)
 
     def ordered_by_barrier(self, lanes: Lanes, columns: Lanes, events: Events) -> Bools:
         """True if lanes have waited for the mbarriers that copies signal."""
@@ -231,6 +241,7 @@ class Clocks:
             self.fenced_warp[lanes], self.warp[Aspect.PLAIN, lanes]
         )
         if self.matrix is not None:
+            self.in_matrix[Aspect.PROXY] |= self.in_matrix[Aspect.PLAIN]
             clusters = lanes // self.per_cluster
             for cluster in np.unique(clusters).tolist():
                 rows = _places(lanes[clusters == cluster] - cluster * self.per_cluster)
@@ -244,7 +255,9 @@ class Clocks:
         mbarrier)``: whoever synchronises with them learns it."""
         cluster = int(lanes[0]) // self.per_cluster
         start, rows = cluster * self.per_cluster, lanes % self.per_cluster
-        out = self._need_matrix()[:, cluster, _places(rows)].max(1)
+        held, some, out = self._need_matrix(), _places(rows), self.nothing()
+        for aspect in np.flatnonzero(self.in_matrix).tolist():
+            held[aspect, cluster, some].max(0, out=out[aspect])
         for block in np.unique(lanes // self.per_block).tolist():
             every = slice(block * self.per_block, (block + 1) * self.per_block)
             mine = out[:, every.start - start : every.stop - start]
@@ -273,16 +286,18 @@ class Clocks:
         """Lanes of one cluster learn what others have released."""
         matrix = self._need_matrix()
         cluster, rows = int(lanes[0]) // self.per_cluster, _places(lanes % self.per_cluster)
-        columns = np.flatnonzero(known.any(0))
-        if not columns.size:
-            return
-        news = slice(int(columns[0]), int(columns[-1]) + 1)
-        for aspect in np.flatnonzero(known[:, news].any(1)).tolist():
-            held, told = matrix[aspect, cluster, rows, news], known[aspect, news]
-            if isinstance(rows, slice):
-                np.maximum(held, told, out=held)
+        for aspect, told in enumerate(known):
+            columns = np.flatnonzero(told)
+            if not columns.size:
+                continue
+            self.in_matrix[aspect] = True
+            held, news = matrix[aspect, cluster], slice(int(columns[0]), int(columns[-1]) + 1)
+            if not isinstance(rows, slice):
+                held[rows, news] = np.maximum(held[rows, news], told[news])
+            elif len(columns) * _FEW > news.stop - news.start:
+                np.maximum(held[rows, news], told[news], out=held[rows, news])
             else:
-                matrix[aspect, cluster, rows, news] = np.maximum(held, told)
+                held[rows, columns] = np.maximum(held[rows, columns], told[columns])
 
     def column(self, cluster: int, barrier: int) -> int:
         """The number of an mbarrier, by its place, among those of its cluster."""
@@ -307,6 +322,11 @@ class Clocks:
                 )
             self.matrix = np.zeros(shape, np.int32)
         return self.matrix
+
+
+def _mask(flags: Bools) -> Events:
+    """Masks of warps from the flags of their lanes ``(n, 32)``."""
+    return np.packbits(flags, axis=1, bitorder="little").view(np.int32)[:, 0]
 
 
 def _places(rows: Lanes) -> Lanes | slice:

@@ -215,7 +215,7 @@ class GlobalAccesses:
 
     # --- telling ---
 
-    def note_write(self, at: Places, threads: Lanes, event: int, sort: Sort) -> None:
+    def note_write(self, at: Places, threads: Lanes, event: int, sort: int) -> None:
         shadow = self.shadow
         shadow.written[at] = event
         shadow.writer[at] = threads

@@ -75,9 +75,15 @@ class WgmmaChecks:
     def _groups(self, lanes: Lanes) -> list[int]:
         return np.unique(self.watch.clocks.warpgroup(lanes)).tolist()
 
+    def _groups_of(self, s: Strand) -> list[int]:
+        found: list[int] | None = s.marks.get("warpgroups")
+        if found is None:
+            found = s.marks["warpgroups"] = self._groups(s.lanes)
+        return found
+
     def touched(self, s: Strand, read: frozenset[int], written: frozenset[int], move: bool) -> None:
         """Another statement reads accumulators, or writes them or registers of A."""
-        for number in self._groups(s.lanes):
+        for number in self._groups_of(s):
             warpgroup = self.warpgroups[number]
             for flight in warpgroup.flights:
                 used = (read & flight.accumulators) | (
@@ -119,7 +125,7 @@ class WgmmaChecks:
     def multiply(self, s: Strand, accumulators: frozenset[int], sources: frozenset[int]) -> None:
         """A wgmma is issued."""
         watch = self.watch
-        for number in self._groups(s.lanes):
+        for number in self._groups_of(s):
             warpgroup = self.warpgroups[number]
             dirty = (accumulators | sources) & warpgroup.dirty.keys()
             lanes = s.lanes[self.watch.clocks.warpgroup(s.lanes) == number]
@@ -157,17 +163,13 @@ class WgmmaChecks:
 class WatchedSpace(Space):
     """Shared memory whose reads by wgmma are told: ``(blocks, 1, bytes)``."""
 
-    def __init__(
-        self, read: Callable[[int, Array, int], None], data: Array, first_block: int, lanes: Lanes
-    ) -> None:
+    def __init__(self, read: Callable[[Array, Lanes], None], data: Array, lanes: Lanes) -> None:
         super().__init__("shared memory", data)
-        self._read, self._first, self._lanes = read, first_block, lanes
+        self._read, self._lanes = read, lanes
 
     def load(self, addresses: Array, size: int, alignment: int = 1) -> Array:
         out: Any = super().load(addresses, size, alignment)
-        shape = (*self._lanes.shape, addresses.shape[-1])
-        every = np.broadcast_to(addresses, shape)
-        for row in range(shape[0]):
-            for group in range(shape[1]):
-                self._read(self._first + row, every[row, group], int(self._lanes[row, group]))
+        every = np.broadcast_to(addresses, (*self._lanes.shape, addresses.shape[-1]))
+        for places, lane in zip(every.reshape(-1, every.shape[-1]), self._lanes.flat, strict=True):
+            self._read(places, np.array([lane]))
         return out

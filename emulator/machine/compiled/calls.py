@@ -11,6 +11,7 @@ import numpy as np
 
 from dtypes import Array
 from emulator.arith.fast.kept import LINE, Kept
+from emulator.arrays import address_of
 from emulator.machine.compiled.memory import CONTEXT
 from emulator.machine.vector.lanes import present, slots
 from emulator.machine.vector.strand import WARP, Strand
@@ -20,6 +21,8 @@ from emulator.memory.arena import Arena
 _MOST_KNOWN = 512
 #: the words of a context that point to a word of each warp, see `_tables`
 _TABLES = ("rows", "cluster_rows", "warps", "places")
+
+pointer = address_of
 
 
 class Layout(NamedTuple):
@@ -37,10 +40,6 @@ class Layout(NamedTuple):
     #: what the context points to: of the lanes, and memory when it was last looked at
     held: tuple[Any, ...]
     seen: list[Any]
-
-
-def pointer(words: Array) -> int:
-    return int(words.__array_interface__["data"][0])
 
 
 def spread(

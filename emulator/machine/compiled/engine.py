@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from emulator.machine.compiled import DONE, FOR_STEPS, refused
+from emulator.machine.compiled.budget import CLOCK
 from emulator.machine.vector import engine
 from emulator.machine.vector.strand import Parked, Strand
 from emulator.machine.vector.wave import Block, Wave, order
@@ -232,3 +233,7 @@ class LazyGrid(Grid):
     """A launch whose segments are compiled once they have run long enough."""
 
     blocks_class = LazyBlocks
+
+    def __init__(self, launch: Launch) -> None:
+        super().__init__(launch)
+        CLOCK.start()

@@ -22,6 +22,7 @@ from emulator.arith.fast.threads import cuts_of, in_native_parts, processors
 from emulator.machine.compiled import mbarriers, products, warpgroups
 from emulator.machine.compiled.atomics import order_matters
 from emulator.machine.compiled.blocks import always_live
+from emulator.machine.compiled.budget import Budget
 from emulator.machine.compiled.calls import (
     Layout,
     Registers,
@@ -136,18 +137,18 @@ class Loop:
         #: calls that led nowhere, less the others; strands that it could not run
         self._vain = self._refused = 0
         self._engine: Engine = "compiled" if at_once else "auto"
-        #: seconds of steps until it pays to compile
-        self._left = 0.0 if at_once else seconds_to_compile(statements, target, len(parts))
+        seconds = 0.0 if at_once else seconds_to_compile(statements, target, len(parts))
+        self._budget = Budget(seconds)
         self._native: _Native | None = None
 
     def took(self, seconds: float) -> None:
         """Parts ran as steps for so long."""
-        self._left -= seconds
+        self._budget.charge(seconds)
 
     @property
     def gives_up(self) -> bool:
         """True if segments are to do what the loop mostly does not."""
-        return self._left == inf or self._refused > _MOST_VAIN
+        return self._budget.left == inf or self._refused > _MOST_VAIN
 
     @property
     def is_native(self) -> bool:
@@ -160,7 +161,7 @@ class Loop:
         return 1 if self._native is None else self._native.bytes_of_lane
 
     def can_run(self, s: Strand) -> bool:
-        if self._left > 0:
+        if self._budget.left > 0:
             return False
         if not self._fits(s):
             self._refused += 1
@@ -168,7 +169,7 @@ class Loop:
         if self._native is None:
             self._native = by_kernels(self._engine, self._make)
             if self._native is None:
-                self._left = inf
+                self._budget.never()
         return self._native is not None
 
     def _fits(self, s: Strand) -> bool:
@@ -241,7 +242,7 @@ class Loop:
             wake(s.wave)
         self._vain += -1 if self._usual else 1
         if self._vain > _MOST_VAIN:
-            self._left = inf
+            self._budget.never()
         ended = self._ended(layout, call)
         call.end()
         return ended._replace(for_steps=frozenset()) if learned else ended

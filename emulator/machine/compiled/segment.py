@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Sequence
-from math import inf
 from time import perf_counter
 from typing import Any
 
@@ -15,6 +14,7 @@ from emulator.arith.fast.kernels import machine_code
 from emulator.arith.fast.threads import cuts_of, in_native_parts
 from emulator.isa.matrix import MatrixInstruction
 from emulator.machine.compiled import DONE, refused, warpgroups
+from emulator.machine.compiled.budget import Budget
 from emulator.machine.compiled.calls import layout_of, pointer, refreshed, spread
 from emulator.machine.compiled.function import NAME
 from emulator.machine.compiled.products import fits
@@ -25,10 +25,10 @@ from emulator.machine.vector.strand import WARP, Strand
 from emulator.ptx.program import Function, Statement
 from emulator.targets import Target
 
-#: seconds that it takes to compile a function, for each part of it, each statement, each product of
-#: matrices beyond that, and a kernel that computes some of these
+#: seconds that it takes to compile a function, for each part of it, each statement, each copy to
+#: shared memory and each product of matrices beyond that, and a kernel that computes some of these
 _COMPILING, _COMPILING_PART, _COMPILING_EACH = 0.01, 0.006, 0.001
-_COMPILING_PRODUCT, _COMPILING_KERNEL = 0.004, 0.15
+_COMPILING_COPY, _COMPILING_PRODUCT, _COMPILING_KERNEL = 0.012, 0.004, 0.15
 
 #: statements of warps that are worth another thread; a product of matrices counts for so many
 WORTH_A_THREAD, _PRODUCT = 1 << 14, 200
@@ -53,8 +53,9 @@ def seconds_to_compile(statements: Sequence[Statement], target: Target, parts: i
     """The time to compile statements in so many parts, as measured."""
     products = [x.instruction for x in statements if fits(x, target) or is_wgmma(x)]
     each = _COMPILING_PART * parts + _COMPILING_EACH * len(statements)
+    copies = _COMPILING_COPY * sum("copies" in x.effects for x in statements)
     kernels = _COMPILING_PRODUCT * len(products) + _COMPILING_KERNEL * len(set(products))
-    return _COMPILING + each + kernels
+    return _COMPILING + each + copies + kernels
 
 
 class Segment:
@@ -74,15 +75,14 @@ class Segment:
         self._function, self._live, self._target = function, live, target
         self._work = work_of(self.statements, target)
         self._engine: Engine = "compiled" if at_once else "auto"
-        #: seconds of steps until it pays to compile
-        self._left = 0.0 if at_once else seconds_to_compile(statements, target)
+        self._budget = Budget(0.0 if at_once else seconds_to_compile(statements, target))
         self._native: _Native | None = None
 
     def __call__(self, s: Strand) -> None:
-        if self._native is None and self._left > 0:
+        if self._native is None and self._budget.left > 0:
             start = perf_counter()
             self._interpret(s)
-            self._left -= perf_counter() - start
+            self._budget.charge(perf_counter() - start)
             return
         native = self._native or self._compiled()
         if native is None or not native.can_run(s):
@@ -96,7 +96,7 @@ class Segment:
         """The native function; None where LLVM fails, which is said once: steps do without it."""
         self._native = by_kernels(self._engine, self._make)
         if self._native is None:
-            self._left = inf
+            self._budget.never()
         return self._native
 
     def _make(self) -> _Native:

@@ -105,7 +105,8 @@ def _tell(
     operands = {"b": (ins.n, ins.k, ins.b_place, setting.major_b)}
     if setting.a_in_memory:
         operands = {"a": (ins.m, ins.stored_k, ins.a_place, setting.major_a), **operands}
+    lanes = s.lanes[::WARPGROUP]
     for name, (rows, k, where, major) in operands.items():
-        for lane, word in zip(s.lanes[::WARPGROUP].tolist(), words[name], strict=True):
+        for word in dict.fromkeys(words[name]):
             tile, _ = tile_places(word, rows, k, where, major, name)
-            s.wave.watch.wgmma_reads(lane // s.wave.lanes_per_cta, tile.reshape(-1), lane)
+            s.wave.watch.wgmma_reads(tile.reshape(-1), lanes[words[name] == word])

@@ -14,6 +14,7 @@ from emulator.arith.fast.kernels import machine_code, modules
 from emulator.arith.fast.kernels.product import OPERANDS, Product
 from emulator.arith.fast.kernels.transfer import Runs
 from emulator.arith.fast.threads import in_parts
+from emulator.arrays import address_of
 
 Int64 = NDArray[np.int64]
 #: a function of machine code, of addresses and numbers, which returns flags
@@ -65,11 +66,6 @@ def of_warp(product: Product, tables: tuple[tuple[str, tuple[int, ...]], ...]) -
     """The function that `modules.warp_module` writes."""
     text = modules.warp_module(product, dict(tables))
     return machine_code.function(text, "warp", ctypes.c_int32, *[ctypes.c_void_p] * 2)
-
-
-def address_of(x: NDArray[Any]) -> int:
-    """Address of an array's first element; faster than ``x.ctypes``."""
-    return int(x.__array_interface__["data"][0])
 
 
 @lru_cache(maxsize=64)
