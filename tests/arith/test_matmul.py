@@ -33,7 +33,6 @@ CONVERTING = tuple(
          arithmetic_for_row(row, "f16", "f16", row.c or row.d), 16, 0)
     for row in RECIPES if row.pipe == "wmma" and row.a == "f16"
 )  # fmt: skip
-#: every arithmetic once: generations share many
 EACH = tuple({(c.arithmetic, c.k, c.v): c for c in reversed((*CASES, *CONVERTING))}.values())
 FLOAT = tuple(c for c in EACH if c.arithmetic.a.is_float)
 each_float = pytest.mark.parametrize("case", FLOAT, ids=[case.name for case in FLOAT])

@@ -23,19 +23,8 @@ from pathlib import Path
 _TESTS = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(x) for x in (_TESTS.parent, _TESTS, _TESTS / "oracle")]
 
-from one_instruction import HEAD, OneInstruction  # noqa: E402
-from value_kernels import (  # noqa: E402
-    THREADS,
-    digest,
-    fresh,
-    kernels,
-    memory,
-    parts,
-    run,
-    spelled,
-    statements,
-    text,
-)  # fmt: skip
+from one_instruction import HEAD, OneInstruction, memory_of, parts_of  # noqa: E402
+from value_kernels import THREADS, digest, fresh, kernels, run, spelled, statements, text  # noqa: E402
 
 from hardware.driver import CudaError, Gpu, needs_gpu  # noqa: E402
 
@@ -68,13 +57,13 @@ def record(names: list[str]) -> tuple[dict[str, str], dict[str, list[str]]]:
         image, refused = assembled(given, folder)
     try:
         (held,) = Gpu().call(
-            image, "go", 1, THREADS, [memory(given)],
+            image, "go", 1, THREADS, [memory_of(given)],
             lambda addresses: [addresses[0].to_bytes(8, "little")],
         )  # fmt: skip
     except CudaError as error:
         return dict.fromkeys(names, f"error: {error}"), {}
     digests, differing = {}, {}
-    for name, one, there, here in zip(names, given, parts(given, held), run(given), strict=True):
+    for name, one, there, here in zip(names, given, parts_of(given, held), run(given), strict=True):
         digests[name] = refused.get(one.start) or digest(there)
         if there != here or one.start in refused:
             differing[name] = [one.statement, one.memory.hex(), there.hex(), here.hex()]

@@ -1,10 +1,13 @@
 """Kernels of ordinary instructions, written from their signatures; for tests of engines and GPUs.
 
 `OneInstruction` is a statement between loads of its operands and stores of its results;
-`kernel_of` makes a kernel of many, each in a scope of its own, on one line.
+`kernel_of` makes a kernel of many, each in a scope of its own, on one line. `in_kernels` deals many
+instructions to kernels, as most of the time of a small kernel goes into everything but its
+statement.
 """
 
 import re
+from collections import defaultdict
 from functools import cache
 
 import numpy as np
@@ -71,8 +74,7 @@ class OneInstruction:
     ):
         self.ins, self.threads, self.start, self.variety = ins, threads, start, variety
         self.rng = np.random.default_rng(seed)
-        first = [t for t in _TARGETS if t in ins.targets]
-        self.target = (first or list(ins.targets))[0]
+        self.target = _target(ins)
         self.memory = b""
         self.registers: list[str] = []
         self.loads: list[str] = []
@@ -203,13 +205,6 @@ class OneInstruction:
         parts += [*self.stores, _COPY_OUT * self.in_shared]
         return f"{{ {' '.join(filter(None, parts))} DONE: bar.warp.sync -1; }}"
 
-    @property
-    def text(self) -> str:
-        return kernel_of([self])
-
-    def arguments(self):
-        return [np.frombuffer(self.memory, np.uint8).copy()]
-
 
 def kernel_of(given: list[OneInstruction], version="9.5") -> str:
     """A kernel that executes one after another."""
@@ -217,6 +212,34 @@ def kernel_of(given: list[OneInstruction], version="9.5") -> str:
         version=version, target=given[0].target, cell=CELL, room=CELL * given[0].threads,
         statements="\n".join(one.scope for one in given),
     )  # fmt: skip
+
+
+def in_kernels(given, most=16):
+    """The statements of kernels that execute these instructions, by their targets."""
+    of_target = defaultdict(list)
+    for ins in given:
+        of_target[_target(ins)].append(ins)
+    for found in of_target.values():
+        for first in range(0, len(found), most):
+            out, start = [], 0
+            for ins in found[first : first + most]:
+                out.append(OneInstruction(ins, start=start))
+                start += len(out[-1].memory)
+            yield out
+
+
+def memory_of(given):
+    """The bytes that a kernel of these statements takes."""
+    return np.frombuffer(b"".join(one.memory for one in given), np.uint8).copy()
+
+
+def parts_of(given, held):
+    """What the memory holds of each statement."""
+    return [bytes(held[one.start : one.start + len(one.memory)]) for one in given]
+
+
+def _target(ins):
+    return next((t for t in _TARGETS if t in ins.targets), ins.targets[0])
 
 
 def _joined(operands):

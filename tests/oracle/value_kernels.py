@@ -8,8 +8,7 @@ import zlib
 from functools import cache
 from random import Random
 
-import numpy as np
-from one_instruction import OneInstruction, kernel_of
+from one_instruction import OneInstruction, kernel_of, memory_of, parts_of
 
 from emulator import EmulatorError, Module
 from emulator.isa.ordinary.instruction import expand, parse
@@ -105,21 +104,12 @@ def text(given):
     return kernel_of(given, f"{VERSION[0]}.{VERSION[1]}")
 
 
-def memory(given):
-    return np.frombuffer(b"".join(one.memory for one in given), np.uint8).copy()
-
-
-def parts(given, held):
-    """What the memory holds of each statement."""
-    return [held[one.start : one.start + len(one.memory)].tobytes() for one in given]
-
-
 def digest(held):
     return hashlib.blake2b(held, digest_size=6).hexdigest()
 
 
 def run(given, **options):
     """What each statement leaves, here."""
-    held = memory(given)
+    held = memory_of(given)
     Module(text(given), TARGET)["go"].launch(1, THREADS, [held], **options)
-    return parts(given, held)
+    return parts_of(given, held)

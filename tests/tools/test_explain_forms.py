@@ -44,10 +44,10 @@ def test_records_end_in_the_result(case):
         assert last_code(records[-1]) == code
 
 
-def check_form(ins, target, engine, seed):
+def check_form(ins, target, seed):
     rng = np.random.default_rng(seed)
     registers, options = registers_of(ins, rng)
-    d = execute(ins, *registers, target=target, engine=engine, **options)
+    d = execute(ins, *registers, target=target, **options)
     d = ins.fragment("d").gather(d)
     d = d[2] if d.ndim > 2 else d
     row, col = rng.integers(ins.m), rng.integers(ins.n)
@@ -67,7 +67,7 @@ def check_form(ins, target, engine, seed):
 
 @pytest.mark.parametrize("ins", ALL[::3], ids=str)
 def test_forms_are_explained(ins):
-    check_form(ins, ins.targets[-1], "auto", 1)
+    check_form(ins, ins.targets[-1], 1)
 
 
 @pytest.mark.slow
@@ -75,7 +75,7 @@ def test_forms_are_explained(ins):
 def test_every_form_on_every_generation(ins):
     for target in {TARGETS[name].generation: name for name in ins.targets}.values():
         for seed in range(3):
-            check_form(ins, target, "reference", seed)
+            check_form(ins, target, seed)
 
 
 # --- numbers as text ------------------------------------------------------------------------------
