@@ -9,9 +9,7 @@ of one element, a *word* a register. ``python -m emulator guide`` lists the page
 
 from __future__ import annotations
 
-import re
 from importlib import import_module
-from linecache import getlines
 from typing import TYPE_CHECKING, Any
 
 from emulator.errors import EmulatorError as EmulatorError
@@ -20,8 +18,7 @@ from emulator.errors import ParseError as ParseError
 from emulator.errors import UndefinedError as UndefinedError
 from emulator.errors import UnsupportedError as UnsupportedError
 
-# Public names, each once. A type checker follows these imports; at run time each waits until it is
-# asked for, so that `import emulator` takes no time.
+# A type checker follows these imports; at run time each waits until it is asked for, see `_LATER`.
 if TYPE_CHECKING:
     from dtypes import FORMATS as FORMATS
     from emulator.isa.instruction import Instruction as Instruction
@@ -68,13 +65,41 @@ if TYPE_CHECKING:
 #: the version of the distribution ptx-mma-emulator, which pyproject.toml reads here
 __version__ = "0.3.0"
 
-#: name -> the module that it is imported from: the imports above, as they stand in this file
-_MODULES = {
-    name: module
-    for module, name in re.findall(
-        r"^    from (\S+) import \(?\s*\w+ as (\w+)", "".join(getlines(__file__, globals())), re.M
-    )
+#: module -> what of it is imported when it is first asked for: `import emulator` does not wait
+_LATER = {
+    "dtypes": "FORMATS",
+    "emulator.isa.instruction": "Instruction",
+    "emulator.isa.recipe": "Recipe",
+    "emulator.layout.descriptor": "Descriptor",
+    "emulator.layout.instruction_descriptor": "InstructionDescriptor",
+    "emulator.layout.shared_descriptor": "SharedMemoryDescriptor",
+    "emulator.machine.memory": "Memory",
+    "emulator.machine.module": "Kernel Module",
+    "emulator.machine.report": "KernelError",
+    "emulator.machine.warp": "Warp Warpgroup",
+    "emulator.matrices.gemm": "gemm",
+    "emulator.matrices.mma": "mma",
+    "emulator.memory.descriptors": "load_tile store_tile",
+    "emulator.memory.tensor_map": "TensorMap",
+    "emulator.memory.surface": "Surface",
+    "emulator.memory.texture": "Texture",
+    "emulator.targets": "TARGETS",
+    "emulator.tools.descriptors.description": "describe_descriptor",
+    "emulator.tools.descriptors.difference": "diff_descriptors",
+    "emulator.tools.descriptors.tiles": "StoredTile needed_descriptor",
+    "emulator.tools.explanations.comparison": "compare",
+    "emulator.tools.explanations.explanation": "explain explain_registers",
+    "emulator.tools.explanations.launches": "compare_launches",
+    "emulator.tools.faults.finder": "find_faults",
+    "emulator.tools.orders": "check_order",
+    "emulator.tools.pictures.page": "Page",
+    "emulator.tools.studies.error": "ErrorStudy error_study",
+    "emulator.tools.studies.probe": "Probe probe",
+    "emulator.tools.tracing.page": "trace",
+    "emulator.warp.execute": "execute",
+    "emulator.warp.sparse": "compress decompress",
 }
+_MODULES = {name: module for module, names in _LATER.items() for name in names.split()}
 __all__ = sorted({*_MODULES, *(name for name in globals() if name.endswith("Error"))})
 
 
