@@ -25,6 +25,11 @@ class Location(NamedTuple):
     low_bit: int
     bits: int
 
+    @property
+    def words(self) -> str:
+        last = self.low_bit + self.bits - 1
+        return f"lane {self.lane}, register {self.register}, bits {self.low_bit}…{last}"
+
 
 @dataclass(frozen=True)
 class Fragment:

@@ -8,7 +8,7 @@ registers and shared memory. The computations of m8n8k4 and the tiles of ldmatri
 from __future__ import annotations
 
 from base64 import b64encode
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -45,6 +45,8 @@ LEFT_AREAS, TOP_AREAS = ("e", "scale_a", "a"), ("scale_b", "b")
 #: axes along which cells are of one size in all panels: rows stand beside each other, columns below
 _TALL, _WIDE = ("m", "row"), ("n", "element")
 _GAP = 24
+#: name of an operand in registers -> it, of one warp or of several
+FragmentOf = Callable[[str], Fragment | TiledFragment]
 #: bytes between the first and the last of a tile that a page has room for
 _FARTHEST = 1 << 16
 
@@ -119,12 +121,11 @@ def sections(ins: Instruction, memory: SharedMemory, warps: Warps = (1, 1)) -> l
     """The pictures of an instruction, or of several warps side by side; raises OperandError where
     there is nothing to draw."""
     if warps != (1, 1):
-        return [Section("", _tiled(ins, warps))]
+        return [Section("", _operands(ins, lambda x: TiledFragment.of(ins.fragment(x), warps)))]
     if isinstance(ins, MatrixInstruction):
         return _product(ins, memory)
     if isinstance(ins, WmmaMultiply):
-        held = [panel for name in "ab" for panel in _held(ins, ins.fragment(name), name)]
-        return [Section("", held + _accumulators(ins))]
+        return [Section("", _operands(ins, ins.fragment))]
     panels = []
     for name, fragment in ins.fragments.items():
         left = isinstance(ins, Movement) and name != "d"
@@ -148,7 +149,7 @@ def _product(ins: MatrixInstruction, memory: SharedMemory) -> list[Section]:
             panels += _held(ins, ins.fragment(name), name)
     if ins.is_wgmma:
         panels += [_tile(ins, "a", memory), _tile(ins, "b", memory)]
-    panels += _accumulators(ins)
+    panels += _accumulators(ins, ins.fragment)
     if ins.is_sparse:
         grains = {"a": (1, ins.chunk // 2), "b": (ins.chunk, 1)}
         panels = [replace(x, grain=grains.get(x.area, x.grain)) for x in panels]
@@ -156,12 +157,10 @@ def _product(ins: MatrixInstruction, memory: SharedMemory) -> list[Section]:
     return _by_group(panels, "computation") if several else [Section("", panels)]
 
 
-def _tiled(ins: Instruction, warps: Warps) -> list[Panel]:
-    tiles = {name: TiledFragment.of(ins.fragment(name), warps) for name in "abcd"}
-    a, b, c, d = (_held(ins, tiles[x], "d" if x == "c" else x) for x in "abcd")
-    if [x.data for x in c] != [x.data for x in d]:
-        return a + b + [replace(x, label=f"{x.name}: {tiles[x.name].fmt.name}") for x in d + c]
-    return a + b + [_with_c(x) for x in d]
+def _operands(ins: Instruction, fragment: FragmentOf) -> list[Panel]:
+    """A, B and the accumulators, in registers."""
+    held = [panel for name in "ab" for panel in _held(ins, fragment(name), name)]
+    return held + _accumulators(ins, fragment)
 
 
 def _by_group(panels: list[Panel], what: str) -> list[Section]:
@@ -202,19 +201,13 @@ def _held(ins: Instruction, fragment: Fragment | TiledFragment, area: str) -> li
     return panels
 
 
-def _accumulators(ins: MatrixInstruction | WmmaMultiply) -> list[Panel]:
+def _accumulators(ins: Instruction, fragment: FragmentOf) -> list[Panel]:
     """D, and C where its registers are others."""
-    d = _held(ins, ins.fragment("d"), "d")
-    c = _held(ins, ins.fragment("c"), "d")
+    c, d = (_held(ins, fragment(name), "d") for name in "cd")
     if [x.data for x in c] != [x.data for x in d]:
-        return [replace(x, label=f"{x.name}: {ins.fragment(x.name).fmt.name}") for x in d + c]
-    return [_with_c(x) for x in d]
-
-
-def _with_c(x: Panel) -> Panel:
-    """The picture of D where C has the same registers."""
-    grid = replace(x.grid, caption=x.grid.caption + ", and c likewise")
-    return replace(x, also=("c",), grid=grid)
+        return [replace(x, label=f"{x.name}: {fragment(x.name).fmt.name}") for x in d + c]
+    grids = (replace(x.grid, caption=x.grid.caption + ", and c likewise") for x in d)
+    return [replace(x, also=("c",), grid=grid) for x, grid in zip(d, grids, strict=True)]
 
 
 def _tile(ins: MatrixInstruction, operand: str, memory: SharedMemory) -> Panel:

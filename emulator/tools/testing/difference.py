@@ -26,7 +26,7 @@ from dtypes import (
 from emulator.arrays import as_array
 from emulator.errors import EmulatorError, OperandError, needed, one_of, shown
 from emulator.isa.instruction import Instruction, as_instruction
-from emulator.layout.fragment import Fragment
+from emulator.layout.fragment import Fragment, Location
 from emulator.report import Report
 from emulator.tools.operands import as_codes
 from emulator.tools.testing.difference_kinds import (
@@ -319,8 +319,7 @@ def _matrix_place(fragment: Fragment, shape: tuple[int, ...]) -> Callable[[tuple
     def place(index: tuple[int, ...]) -> str:
         *rest, row, col = index
         group = rest.pop() if fragment.groups > 1 else 0
-        where = fragment.lane(row, col, group)
-        held = _held(where.lane, where.register, where.low_bit, where.bits)
+        held = fragment.lane(row, col, group).words
         return f"{_element(fragment, group, row, col)}, {held}{_batch(rest)}"
 
     return place
@@ -344,15 +343,11 @@ def _registers(
         register, number = divmod(element, word_bits // where.width)
         row, col = (int(x) for x in fragment.coords[lane, element])
         group = int(fragment.group[lane, element])
-        held = _held(lane, register, number * where.width + where.shift, where.code_bits)
-        return f"{held}, {_element(fragment, group, row, col)}{_batch(rest)}"
+        held = Location(lane, register, number * where.width + where.shift, where.code_bits)
+        return f"{held.words}, {_element(fragment, group, row, col)}{_batch(rest)}"
 
     show = _shower(fragment.fmt, actual.dtype)
     return Differences(fragment.fmt, got, want, found, place, show, name)
-
-
-def _held(lane: int, register: int, low: int, bits: int) -> str:
-    return f"lane {lane}, register {register}, bits {low}…{low + bits - 1}"
 
 
 def _element(fragment: Fragment, group: int, row: int, col: int) -> str:

@@ -129,11 +129,7 @@ class LaneUnique(Inputs):
         held = self.ins.fragment("e" if operand == "nibbles" else operand)
         number = group[0] if group else self.selector if operand == "nibbles" else 0
         where = held.lane(row, col, number if held.groups > 1 else 0)
-        last = where.low_bit + where.bits - 1
-        return (
-            f"{name}{which} (lane {where.lane}, register {where.register}, "
-            f"bits {where.low_bit}…{last})"
-        )
+        return f"{name}{which} ({where.words})"
 
 
 def lane_unique(ins: Instruction | str, operand: str = "", *, selector: int = 0) -> LaneUnique:
