@@ -477,18 +477,10 @@ class KernelBinder:
     def _statement(self, pc: int, line: Line, function: Function) -> Statement:
         given, scope = line.instruction, line.scope
         instruction = parsed(given.opcode, self.module.target, self.module.version(given.at))
-        guard = _guard(given, scope)
+        place = _guard(given, scope), given.at, given.location
         if "calls" in instruction.effects:
-            return Statement(
-                pc,
-                instruction,
-                Signature(()),
-                {},
-                guard,
-                given.at,
-                given.location,
-                call=self._call(given, scope, function),
-            )
+            call = self._call(given, scope, function)
+            return Statement(pc, instruction, Signature(()), {}, *place, call=call)
         signatures = instruction.signatures(self.module.target)
         signature = choose(signatures, given.operands)
         binder = Binder(scope, given.opcode, self.module.addresses)
@@ -500,13 +492,10 @@ class KernelBinder:
             instruction,
             signature,
             operands,
-            guard,
-            given.at,
-            given.location,
-            given.used_bytes_mask,
-            None,
-            tuple(_targets(operands)),
-            binder.selectors,
+            *place,
+            used_bytes=given.used_bytes_mask,
+            targets=tuple(_targets(operands)),
+            selectors=binder.selectors,
         )
 
     def _call(self, given: tree.Instruction, scope: Scope, caller: Function) -> Call:
