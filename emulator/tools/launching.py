@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from dtypes import Array
-from emulator.errors import OperandError, hint, listing, quoted
+from emulator.errors import OperandError, hint, listing, quoted, whole
 from emulator.isa.matrix import MatrixInstruction
 from emulator.machine.checks.finding import Finding, Party
 from emulator.machine.compiling import SUFFIXES
@@ -302,8 +302,7 @@ def check_command(file: str, schedule_seeds: int = 0, **words: Any) -> Answer:
     """
     command = LaunchWords(file, **words)
     command.prepare()
-    if schedule_seeds < 0:
-        raise OperandError(f"--schedule-seeds is a number from 0 on; got {schedule_seeds}")
+    whole("--schedule-seeds", schedule_seeds)
     target, failed = str(command.module.target), False
     try:
         report = command.launch(check=True)
