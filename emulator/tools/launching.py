@@ -27,7 +27,7 @@ from emulator.machine.report import Report as MachineReport
 from emulator.memory.tensor_map import TensorMap
 from emulator.tools.expectation import differences, expectation
 from emulator.tools.files import check_outputs, read_array, read_text, replacing_all
-from emulator.tools.orders import OrderReport, check_order
+from emulator.tools.orders import OrderReport, check_order, other_elements
 from emulator.tools.report import Answer, render
 from emulator.tools.words import sizes
 
@@ -518,11 +518,7 @@ def _row(index: int, argument: _Argument, before: Array | None) -> tuple[str, ..
     array = argument.array
     if before is None or array is None:
         return str(index), str(argument.value), "", argument.output, ""
-    flat, old = array.reshape(-1), before.reshape(-1)
-    size = (array.size, array.itemsize)
-    changed = np.zeros(array.size, np.bool_)
-    if array.size:
-        changed = (flat.view(np.uint8) != old.view(np.uint8)).reshape(size).any(1)
+    flat, changed = array.reshape(-1), other_elements(array, before)
     shape = " × ".join(map(str, array.shape))
     what = "tensor map of " if isinstance(argument.value, TensorMap) else ""
     return (

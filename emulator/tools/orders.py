@@ -208,7 +208,7 @@ def _compare(
 def other_elements(a: Array, b: Array) -> Array:
     """``bool (elements,)``: where two arrays have other bits."""
     raw = [np.ascontiguousarray(x).reshape(-1).view(np.uint8) for x in (a, b)]
-    return (raw[0] != raw[1]).reshape(a.size, -1).any(1)
+    return (raw[0] != raw[1]).reshape(a.size, a.itemsize).any(1)
 
 
 def element_text(array: Array, place: int) -> str:
