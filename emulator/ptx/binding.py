@@ -49,6 +49,10 @@ _CONSTANTS_IN_WORDS: dict[Constants, str] = {
 }  # fmt: skip
 
 
+#: state space -> the address of a variable that only a launch has
+_PLACES: dict[str, type[LocalAddress | SharedAddress]] = {
+    "local": LocalAddress, "shared": SharedAddress,
+}  # fmt: skip
 #: registers of coordinates and offsets that are integers
 _INTEGERS = ("b32", "u32", "s32")
 
@@ -146,7 +150,7 @@ class Binder:
         if isinstance(given, tree.Name) and given.text == "_":
             if operand.sink and (operand.kind != "vector" or operand.type):
                 return None
-            self.refuse(given, f"operand {operand.name} of {self.opcode} cannot be dropped; got")
+            self.unfit(operand, given, "cannot be dropped; got")
         if operand.name == "_":
             self.refuse(given, f"the result of {self.opcode} is dropped: '_' stands there; got")
         if operand.kind == "vector":
@@ -175,18 +179,18 @@ class Binder:
             return self._named(operand, given)
         if isinstance(given, tree.Negated):
             if operand.kind != "predicate":
-                self.refuse(given, f"operand {operand.name} of {self.opcode} is not negated by '!'")
+                self.unfit(operand, given, "is not negated by '!'")
             bound = self._named(operand, given.operand)
             return Inverted(bound.index) if isinstance(bound, Register) else bound
         if isinstance(given, tree.Vector) and operand.pieces:
             return self._pieces(operand, given)
         if operand.use != "read":
-            self.refuse(given, f"operand {operand.name} of {self.opcode} is written; got")
+            self.unfit(operand, given, "is written; got")
         if isinstance(given, tree.Offset | tree.Index):
             return self._variable(operand, given)
         if isinstance(given, (tree.Integer, tree.Float)):
             return self._constant(operand, given)
-        self.refuse(given, f"operand {operand.name} of {self.opcode} is a single register; got")
+        self.unfit(operand, given, "is a single register; got")
 
     def _named(self, operand: Operand, given: tree.Name | tree.Element) -> Bound:
         name, register = _spelled_name(given), self._register(given)
@@ -267,10 +271,8 @@ class Binder:
             offset = given.offset
         else:
             offset = given.subscript * symbol.element_bytes
-        if symbol.space == "local":
-            return LocalAddress(symbol.place + offset)
-        if symbol.space == "shared":
-            return SharedAddress(symbol.place + offset)
+        if symbol.space in _PLACES:
+            return _PLACES[symbol.space](symbol.place + offset)
         if symbol.space == "param::func":
             self.refuse(given, "the address of a parameter of a function cannot be taken:")
         bits = TYPES[operand.type].size if operand.type in TYPES else 64
@@ -286,36 +288,33 @@ class Binder:
             if isinstance(given, tree.Integer) and is_bit and not is_register:
                 return Constant(int(given.value != 0))
             also = "" if is_register else ", or 0 or 1"
-            what = f"operand {operand.name} of {self.opcode} is a predicate{also}"
-            self.refuse(given, f"{what}; got")
+            self.unfit(operand, given, f"is a predicate{also}; got")
         if operand.kind == "descriptor" and isinstance(given, tree.Integer):
             return Constant(given.value & _MASK)
         type_ = TYPES.get(operand.type or _bits_of(operand))
         legal = _LEGAL_CONSTANTS[operand.constants]
         if type_ is None or not isinstance(given, legal):
             also = _CONSTANTS_IN_WORDS[operand.constants]
-            what = f"operand {operand.name} of {self.opcode} is a single register{also}"
-            self.refuse(given, f"{what}; got")
+            self.unfit(operand, given, f"is a single register{also}; got")
         if isinstance(given, tree.Float):
             return Constant(self._float(operand, given))
         if type_.is_float:
-            self.refuse(given, f"operand {operand.name} of {self.opcode} is of .{type_.name}; got")
+            self.unfit(operand, given, f"is of .{type_.name}; got")
         if operand.values and given.value & _MASK not in operand.values:
-            what = f"operand {operand.name} of {self.opcode} is {_either(operand.values)}"
-            self.refuse(given, f"{what}, or a register; got")
+            self.unfit(operand, given, f"is {_either(operand.values)}, or a register; got")
         return Constant(given.value & (1 << type_.size) - 1)
 
     def _float(self, operand: Operand, given: tree.Float) -> int:
         type_ = TYPES[operand.type or _bits_of(operand)]
         if type_.kind not in ("float", "bits") or type_.size not in (32, 64):
-            self.refuse(given, f"operand {operand.name} of {self.opcode} is of .{type_.name}; got")
+            self.unfit(operand, given, f"is of .{type_.name}; got")
         if given.width == type_.size:
             return given.bits
         if operand.constants != "values" and (type_.kind == "bits" or not operand.type):
             # Of an f64 ptxas would take the low half, so that 1.0 becomes 0.
-            what = f"operand {operand.name} of {self.opcode} has {type_.size} bits"
-            hexadecimal = "0f and 8 digits" if type_.size == 32 else "0d and 16 digits"
-            self.refuse(given, f"{what}, written hexadecimal as {hexadecimal}; got")
+            digits = "0f and 8 digits" if type_.size == 32 else "0d and 16 digits"
+            text = f"has {type_.size} bits, written hexadecimal as {digits}; got"
+            self.unfit(operand, given, text)
         if type_.size == 32:
             return int(encode(FORMATS["f32"], given.value))
         (word,) = struct.unpack("<Q", struct.pack("<d", given.value))
@@ -324,12 +323,10 @@ class Binder:
     def _immediate(self, operand: Operand, given: tree.Operand) -> Constant:
         if not isinstance(given, tree.Integer):
             legal = f", {_either(operand.values)}" if operand.values else ""
-            what = f"operand {operand.name} of {self.opcode} is an integer immediate{legal}"
-            self.refuse(given, f"{what}; got")
+            self.unfit(operand, given, f"is an integer immediate{legal}; got")
         value = given.value - (1 << 64) if given.value >> 63 else given.value
         if operand.values and value not in operand.values and given.value not in operand.values:
-            what = f"operand {operand.name} of {self.opcode} is {_either(operand.values)}"
-            self.refuse(tree.Integer(value, given.at), f"{what}; got")
+            self.unfit(operand, tree.Integer(value, given.at), f"is {_either(operand.values)}; got")
         return Constant(given.value & _MASK)
 
     def _vector(self, operand: Operand, given: tree.Operand) -> Vector:
@@ -346,17 +343,14 @@ class Binder:
             items = tuple(tree.Element(given.text, letter, given.at) for letter in "xyzw")
         else:
             many = f"{operand.count} register{'s' if operand.count > 1 else ''} in braces"
-            self.refuse(given, f"operand {operand.name} of {self.opcode} is {many}; got")
+            self.unfit(operand, given, f"is {many}; got")
         if operand.sink and operand.use == "read":
             items = _counted(items, operand.count)
         if len(items) != operand.count:
-            self.refuse(
-                given,
-                f"operand {operand.name} of {self.opcode} takes {operand.count} registers; "
-                f"{len(items)} are given:",
-            )
+            text = f"takes {operand.count} registers; {len(items)} are given:"
+            self.unfit(operand, given, text)
         if all(_is_dropped(item) for item in items):
-            self.refuse(given, f"operand {operand.name} of {self.opcode} is all '_':")
+            self.unfit(operand, given, "is all '_':")
         return Vector(tuple(self._item(operand, item) for item in items))
 
     # --- registers of a matrix ---
@@ -365,11 +359,10 @@ class Binder:
         """The registers of a matrix. ptxas gives the vector a type: that of all its elements, or
         .b where they differ; measured, form by form, with `isa.register_types`."""
         many = f"{operand.count} register{'s' if operand.count > 1 else ''}"
-        what = f"operand {operand.name} of {self.opcode}"
         if not isinstance(given, tree.Vector):
-            self.refuse(given, f"{what} is a vector of {many} in braces; got")
+            self.unfit(operand, given, f"is a vector of {many} in braces; got")
         if len(given.items) != operand.count:
-            self.refuse(given, f"{what} takes {many}; {len(given.items)} are given:")
+            self.unfit(operand, given, f"takes {many}; {len(given.items)} are given:")
         return Vector(tuple(self._elements(operand, given.items, given)))
 
     def _elements(
@@ -392,9 +385,8 @@ class Binder:
                     item.at,
                 )
             types.append(type_)
-        what = f"operand {operand.name} of {self.opcode}"
         if not types:
-            self.refuse(given, f"{what} is all '_', where one register at least is needed:")
+            self.unfit(operand, given, "is all '_', where one register at least is needed:")
         registers = [
             (item, bound)
             for item, bound in zip(items, out, strict=True)
@@ -406,9 +398,8 @@ class Binder:
                 type_ = "s32" if operand.constants == "integers" else "s64"
             if type_ not in operand.types:
                 legal = listing(f".{t}" for t in operand.types)
-                self.refuse(
-                    given, f"{what} holds immediates alone, of type .{type_}; legal are {legal}:"
-                )
+                text = f"holds immediates alone, of type .{type_}; legal are {legal}:"
+                self.unfit(operand, given, text)
         if operand.each or len(set(types)) == 1:
             for item, register in registers:
                 self._check_type(operand, register, item)
@@ -419,8 +410,7 @@ class Binder:
         if isinstance(item, tree.Name) and item.text == "_":
             if not operand.sink:
                 why = "ptxas needs it here" if operand.use == "written" else "it is read"
-                what = f"operand {operand.name} of {self.opcode} cannot be discarded"
-                self.refuse(item, f"{what}, {why}:")
+                self.unfit(operand, item, f"cannot be discarded, {why}:")
             return None
         if isinstance(item, (tree.Name, tree.Element)):
             bound = self._register(item)
@@ -431,10 +421,9 @@ class Binder:
                 self._check_type(operand, bound, item)
             return bound
         if operand.use != "read":
-            what = f"operand {operand.name} of {self.opcode} is written; an immediate cannot be:"
-            self.refuse(item, what)
+            self.unfit(operand, item, "is written; an immediate cannot be:")
         if operand.constants == "integers" and isinstance(item, tree.Float):
-            self.refuse(item, f"operand {operand.name} of {self.opcode} is of integers; got")
+            self.unfit(operand, item, "is of integers; got")
         assert isinstance(item, (tree.Integer, tree.Float))
         if operand.constants in ("words", "integers") or operand.braces:
             # Beside registers, floats stand where integers do.
@@ -448,14 +437,13 @@ class Binder:
             return self.scope.function.registers[bound.index].type
         type_ = f"f{bits}" if isinstance(item, tree.Float) else f"s{bits}"
         if operand.each and type_ not in operand.types:
-            self.refuse(item, f"operand {operand.name} of {self.opcode} is a register here; got")
+            self.unfit(operand, item, "is a register here; got")
         return type_ if isinstance(item, tree.Float) else _INTEGER
 
     def _first_in_braces(self, operand: Operand, given: tree.Vector) -> Bound:
         """A register in braces, where those behind it do not count: of scales."""
         if len(given.items) not in (1, 2, 4) or not isinstance(given.items[0], tree.Name):
-            what = f"operand {operand.name} of {self.opcode} is a register, or 1, 2 or 4 in braces"
-            self.refuse(given, f"{what}; got")
+            self.unfit(operand, given, "is a register, or 1, 2 or 4 in braces; got")
         first = self._elements(operand, given.items, given)[0]
         assert first is not None
         return first
@@ -466,14 +454,13 @@ class Binder:
         """Registers in braces that share the bits of one operand, the first one the lowest."""
         count = len(given.items)
         if operand.use == "written" and all(_is_dropped(item) for item in given.items):
-            what = f"operand {operand.name} of {self.opcode} is all '_', which moves nothing:"
-            self.refuse(given, what)
+            self.unfit(operand, given, "is all '_', which moves nothing:")
         size = TYPES[operand.type].size if operand.type else 0
         types = tuple(t for t, bits in REGISTER_BITS.items() if bits == size // count)
         if count not in operand.pieces or (count > 1 and not types):
             *most, last = (str(n) for n in operand.pieces if n == 1 or size // n >= 8)
             legal = " or ".join([", ".join(most), last] if most else [last])
-            self.refuse(given, f"operand {operand.name} of {self.opcode} has {legal} parts; got")
+            self.unfit(operand, given, f"has {legal} parts; got")
         if count == 1:
             return Vector((self._item(operand, given.items[0]),))
         part = replace(
@@ -489,7 +476,7 @@ class Binder:
     def _item(self, operand: Operand, item: tree.Operand) -> Bound | None:
         if isinstance(item, tree.Name) and item.text == "_":
             if operand.use != "written":
-                self.refuse(item, f"operand {operand.name} of {self.opcode} is read; got")
+                self.unfit(operand, item, "is read; got")
             return None
         return self.scalar(operand, item)
 
@@ -498,11 +485,8 @@ class Binder:
     def address(self, operand: Operand, given: tree.Operand) -> Address | ParameterPlace:
         """``[…]``, or a vector of coordinates behind a tensor map's address."""
         if not isinstance(given, tree.Address):
-            self.refuse(
-                given,
-                f"operand {operand.name} of {self.opcode} is an address, [register+offset] or "
-                "[variable+offset]; got",
-            )
+            text = "is an address, [register+offset] or [variable+offset]; got"
+            self.unfit(operand, given, text)
         coordinates = self._coordinates(operand, given)
         if given.base is None and operand.space in ("tensor", "texture", "surface"):
             what = f"the address of {self.opcode}, operand {operand.name}, is a register; got"
@@ -545,12 +529,7 @@ class Binder:
             )
         if called:
             return ParameterPlace(symbol.place, given.offset)
-        if symbol.space == "local":
-            place: Constant | LocalAddress | SharedAddress = LocalAddress(symbol.place)
-        elif symbol.space == "shared":
-            place = SharedAddress(symbol.place)
-        else:
-            place = Constant(symbol.place)
+        place = _PLACES.get(symbol.space, Constant)(symbol.place)
         return Address(place, given.offset, operand.space or symbol.space, coordinates, name)
 
     def _coordinates(self, operand: Operand, given: tree.Address) -> tuple[Bound, ...]:
@@ -612,7 +591,7 @@ class Binder:
         """{byte-id, thread-id}, each an immediate or a register."""
         if not isinstance(given, tree.Vector) or len(given.items) != len(operand.parts):
             names = ", ".join(part.name for part in operand.parts)
-            self.refuse(given, f"operand {operand.name} of {self.opcode} is {{{names}}}; got")
+            self.unfit(operand, given, f"is {{{names}}}; got")
         out: list[Bound | None] = []
         for part, item in zip(operand.parts, given.items, strict=True):
             if isinstance(item, tree.Integer):
@@ -624,13 +603,13 @@ class Binder:
     def _selected(self, operand: Operand, given: tree.Element) -> Bound:
         """A register, a part of which is meant: ``%r1.b2``."""
         if not re.fullmatch(operand.selector, given.element):
-            self.refuse(given, f"operand {operand.name} of {self.opcode} has no such part:")
+            self.unfit(operand, given, "has no such part:")
         self.selectors[f"{operand.name}sel"] = given.element
         return self.scalar(operand, tree.Name(given.register, given.at))
 
     def _label(self, operand: Operand, given: tree.Operand) -> Target | Targets:
         if not isinstance(given, tree.Name):
-            self.refuse(given, f"operand {operand.name} of {self.opcode} is a label; got")
+            self.unfit(operand, given, "is a label; got")
         pc = self.scope.label(given.text)
         if pc is not None:
             return Target(pc)
@@ -650,6 +629,10 @@ class Binder:
 
     def refuse(self, given: tree.Operand, message: str) -> NoReturn:
         raise BindError(f"{message} {spelled(given)}", given.at)
+
+    def unfit(self, operand: Operand, given: tree.Operand, text: str) -> NoReturn:
+        """Refuses what stands for an operand; `text` says what that is or takes."""
+        self.refuse(given, f"operand {operand.name} of {self.opcode} {text}")
 
     def _undeclared(self, given: tree.Operand, name: str) -> NoReturn:
         symbol = self.scope.symbol(name)

@@ -479,18 +479,10 @@ class KernelBinder:
         given, scope = line.instruction, line.scope
         version = self.module.version(given.at)
         instruction = parsed(given.opcode, self.module.target, version)
-        guard = _guard(given, scope)
+        place = _guard(given, scope), given.at, given.location
         if "calls" in instruction.effects:
-            return Statement(
-                pc,
-                instruction,
-                Signature(()),
-                {},
-                guard,
-                given.at,
-                given.location,
-                call=self._call(given, scope, function),
-            )
+            call = self._call(given, scope, function)
+            return Statement(pc, instruction, Signature(()), {}, *place, call=call)
         signatures = instruction.signatures(self.module.target)
         signature = choose(signatures, given.operands)
         later = instruction.form.later_operands
@@ -505,13 +497,10 @@ class KernelBinder:
             instruction,
             signature,
             operands,
-            guard,
-            given.at,
-            given.location,
-            given.used_bytes_mask,
-            None,
-            tuple(_targets(operands)),
-            binder.selectors,
+            *place,
+            used_bytes=given.used_bytes_mask,
+            targets=tuple(_targets(operands)),
+            selectors=binder.selectors,
         )
 
     def _call(self, given: tree.Instruction, scope: Scope, caller: Function) -> Call:

@@ -368,18 +368,9 @@ class _Code:
         selectors: dict[str, str],
     ) -> None:
         given = self.statement
-        self.statements.append(
-            Statement(
-                given.pc,
-                instruction,
-                signature,
-                operands,
-                given.guard,
-                given.at,
-                given.location,
-                selectors=selectors,
-            )
-        )
+        place = given.guard, given.at, given.location
+        made = Statement(given.pc, instruction, signature, operands, *place, selectors=selectors)
+        self.statements.append(made)
 
     def put(self, rewrite: Rewrite, type_: str, result: Bound, operands: list[Bound]) -> None:
         """Replaces a statement, or one half of it, by an opcode with the given operands."""

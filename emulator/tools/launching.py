@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from dtypes import Array
-from emulator.errors import OperandError, hint, listing, quoted
+from emulator.errors import OperandError, hint, listing, quoted, whole
 from emulator.isa.matrix import MatrixInstruction
 from emulator.machine.checks.finding import Finding, Party
 from emulator.machine.compiling import SUFFIXES
@@ -27,7 +27,7 @@ from emulator.machine.report import Report as MachineReport
 from emulator.memory.tensor_map import TensorMap
 from emulator.tools.expectation import differences, expectation
 from emulator.tools.files import check_outputs, read_array, read_text, replacing_all
-from emulator.tools.orders import OrderReport, check_order
+from emulator.tools.orders import OrderReport, check_order, other_elements
 from emulator.tools.report import Answer, render
 from emulator.tools.words import sizes
 
@@ -302,8 +302,7 @@ def check_command(file: str, schedule_seeds: int = 0, **words: Any) -> Answer:
     """
     command = LaunchWords(file, **words)
     command.prepare()
-    if schedule_seeds < 0:
-        raise OperandError(f"--schedule-seeds is a number from 0 on; got {schedule_seeds}")
+    whole("--schedule-seeds", schedule_seeds)
     target, failed = str(command.module.target), False
     try:
         report = command.launch(check=True)
@@ -519,11 +518,7 @@ def _row(index: int, argument: _Argument, before: Array | None) -> tuple[str, ..
     array = argument.array
     if before is None or array is None:
         return str(index), str(argument.value), "", argument.output, ""
-    flat, old = array.reshape(-1), before.reshape(-1)
-    size = (array.size, array.itemsize)
-    changed = np.zeros(array.size, np.bool_)
-    if array.size:
-        changed = (flat.view(np.uint8) != old.view(np.uint8)).reshape(size).any(1)
+    flat, changed = array.reshape(-1), other_elements(array, before)
     shape = " × ".join(map(str, array.shape))
     what = "tensor map of " if isinstance(argument.value, TensorMap) else ""
     return (

@@ -150,7 +150,7 @@ def check_order(
     by_name: dict[int, Dependence] = {}
     try:
         for seed in chosen:
-            state.restore(state.before)
+            state.restore()
             try:
                 kernel.launch(grid, block, args, seed=seed, **other)
             except KernelError as error:
@@ -185,8 +185,9 @@ class SavedArrays:
     def now(self) -> list[Array]:
         return [array.copy() for _, array in self.arrays]
 
-    def restore(self, held: Sequence[Array]) -> None:
-        for (_, array), old in zip(self.arrays, held, strict=True):
+    def restore(self, held: Sequence[Array] | None = None) -> None:
+        """Gives the arrays what they held before, or something else that they held."""
+        for (_, array), old in zip(self.arrays, held or self.before, strict=True):
             array[...] = old
 
 
@@ -207,7 +208,7 @@ def _compare(
 def other_elements(a: Array, b: Array) -> Array:
     """``bool (elements,)``: where two arrays have other bits."""
     raw = [np.ascontiguousarray(x).reshape(-1).view(np.uint8) for x in (a, b)]
-    return (raw[0] != raw[1]).reshape(a.size, -1).any(1)
+    return (raw[0] != raw[1]).reshape(a.size, a.itemsize).any(1)
 
 
 def element_text(array: Array, place: int) -> str:

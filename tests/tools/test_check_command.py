@@ -168,7 +168,7 @@ def test_the_schedule_seed_of_launch(folder, capsys):
 @pytest.mark.parametrize(
     "words, said",
     [
-        ("right.ptx --schedule-seeds -1", "--schedule-seeds is a number from 0 on; got -1"),
+        ("right.ptx --schedule-seeds -1", "--schedule-seeds is 0 or more; got -1"),
         ("right.ptx", "right takes 1 arguments"),
         ("right.ptx --arg zeros:u4:64 --html no/where.html", "cannot write 'no/where.html'"),
     ],

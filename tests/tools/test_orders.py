@@ -170,3 +170,8 @@ def test_every_block_starts_once(clusters):
         assert (pairs[:, 1] == pairs[:, 0] + 1).all() and (pairs[:, 0] % 2 == 0).all()
         assert len(set(blocks.tolist())) == 2 * most
         assert blocks.min() >= 0 and blocks.max() < 2 * clusters
+
+
+def test_an_empty_array_is_compared():
+    empty = kernel("ret;")
+    assert not check_order(empty, 1, 32, [np.zeros(0, np.float32)], seeds=1).arrays

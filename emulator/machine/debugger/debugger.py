@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from emulator.errors import EmulatorError, OperandError, hint, quoted, runs
+from emulator.errors import EmulatorError, OperandError, hint, quoted, runs, whole
 from emulator.machine.debugger.expressions import Expression
 from emulator.machine.debugger.locations import Line, Locations
 from emulator.machine.debugger.looking import Focus, Looking, block_number
@@ -377,9 +377,7 @@ class Debugger:
 
     def go_to(self, number: int) -> Stop:
         """Goes to before a statement of the launch by its number, backward or forward."""
-        if number < 1:
-            raise OperandError(f"statements are counted from 1; got {number}")
-        self.player.go_to(number)
+        self.player.go_to(whole("the number of a statement", number, 1))
         self.stop = self._stopped("")
         return self.stop
 

@@ -272,10 +272,6 @@ class Looking:
         header = ("lane", "thread", "state", "at", *expressions)
         return Shown(self.who(self.thread), header, rows, data)
 
-    @property
-    def _last(self) -> int:
-        return len(self.locations.program.statements) - 1
-
     def _type(self, thread: Thread, text: str) -> str:
         try:
             return self.word(thread, text.strip().replace("$", "%"))[1]
@@ -504,7 +500,7 @@ class Looking:
         matrix that its lanes hold together."""
         statements, thread = self.locations.program.statements, self.thread
         function = thread.frames[-1].function
-        last = min(thread.pc, self._last)
+        last = min(thread.pc, len(statements) - 1)
         found = next(
             (
                 statements[pc]

@@ -96,10 +96,8 @@ class LaunchComparison(Report):
             return
         yield f"values first part in block {found.block}, thread {found.thread}"
         yield f"  at {found.place}"
-        for (name, value), variant in zip(
-            ((found.result, value) for value in found.values), self.variants, strict=True
-        ):
-            yield f"  {name} is {value} on {variant}"
+        for value, variant in zip(found.values, self.variants, strict=True):
+            yield f"  {found.result} is {value} on {variant}"
         if found.operands:
             named = [f"{name} = {value}" for name, value in found.operands.items()]
             more = f" and {len(named) - _OPERANDS} more" if len(named) > _OPERANDS else ""
@@ -195,7 +193,7 @@ class _Pair:
         with suppress(Stop):
             launch.run("auto")
         after = self.state.now()
-        self.state.restore(self.state.before)
+        self.state.restore()
         return after
 
     def reason(self, statement: Statement) -> str:

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from dtypes import FORMATS, Array, array_from_codes, array_type, decode_values
-from emulator.errors import EmulatorError
 from emulator.isa.matrix import MatrixInstruction
 from emulator.layout.descriptor import Descriptor
 from emulator.layout.tile import LINE_BYTES
@@ -152,7 +151,7 @@ class Gemm:
     def look(self, tile: Tile) -> None:
         """Finds where the operands and the result of a tile stand."""
         for name, places in (("a", self._in_a), ("b", self._in_b)):
-            held = tile.held[name] = [self._matrix(product, name) for product in tile.products]
+            held = tile.held[name] = [self.recorded([x]).matrix_inside(name) for x in tile.products]
             tile.found[name] = [None if x is None else places.of(x) for x in held]
         tile.there = self._in_c.of(self.result(tile))
 
@@ -181,12 +180,6 @@ class Gemm:
         part = np.ascontiguousarray(result[: inside.shape[0], : inside.shape[1]])
         tile.stored = part.tobytes() == inside.tobytes()
         tile.elsewhere = None if tile.stored else there
-
-    def _matrix(self, product: Product, name: str) -> Array | None:
-        try:
-            return self.recorded([product]).matrix(name)
-        except EmulatorError:  # a descriptor that leaves shared memory
-            return None
 
     def _along(self, by_a: list[int | None], by_b: list[int | None]) -> list[int]:
         """Where each product belongs along K: where both operands say so; else one after another,

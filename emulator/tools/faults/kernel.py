@@ -6,6 +6,7 @@ The fault finder starts from one, changes it as a mistake would, and looks at wh
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -145,6 +146,12 @@ class RecordedKernel:
             where = words[f"descriptor_{operand}"]
             parts = load_matrix(ins, operand, words["shared"], where, self.options)
         return np.concatenate(list(parts), -2 if operand in ("b", "scale_b") else -1)
+
+    def matrix_inside(self, operand: str) -> Array | None:
+        """`matrix`; None where its descriptor leaves shared memory."""
+        with suppress(EmulatorError):
+            return self.matrix(operand)
+        return None
 
     def holding(self, operand: str, codes: Array) -> RecordedKernel:
         """With other codes of the shape of `matrix`, where the instruction looks for them.

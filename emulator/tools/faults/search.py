@@ -9,7 +9,7 @@ from itertools import islice
 import numpy as np
 
 from dtypes import Array
-from emulator.errors import EmulatorError, OperandError
+from emulator.errors import OperandError
 from emulator.tools.faults.inputs import Given
 from emulator.tools.faults.kernel import Mistake, RecordedKernel, results
 from emulator.tools.faults.location import describe_wrong, rounding
@@ -120,7 +120,7 @@ class _Search:
 
     def check_operand(self, name: str, right: RecordedKernel, passed: RecordedKernel) -> None:
         """Compares what the instruction takes from an operand with the matrix that is meant."""
-        meant, found = right.matrix(name), _matrix(passed, name)
+        meant, found = right.matrix(name), passed.matrix_inside(name)
         unread = self.given.unreadable.get(name)
         wrong = np.ones(meant.shape, bool) if found is None or unread else meant != found
         self.operands[name] = not wrong.any()
@@ -156,7 +156,7 @@ class _Search:
                 changed.words.get(x) is not base.words.get(x)
                 for x in (name, f"descriptor_{name}", "shared")
             )
-            if same or (made := _matrix(changed, name)) is None or made.shape != goal.shape:
+            if same or (made := changed.matrix_inside(name)) is None or made.shape != goal.shape:
                 continue
             self.tried += 1
             fault = _fault(one, made == goal, wrong, direction)
@@ -349,15 +349,8 @@ def _is_wide(kernel: RecordedKernel) -> bool:
     return kernel.ins.is_wgmma and kernel.ins.n > 4 * _COLUMNS
 
 
-def _matrix(kernel: RecordedKernel, name: str) -> Array | None:
-    try:
-        return kernel.matrix(name)
-    except EmulatorError:
-        return None  # it lies outside of shared memory
-
-
 def _is_constant(kernel: RecordedKernel, name: str) -> bool:
-    codes = _matrix(kernel, name)
+    codes = kernel.matrix_inside(name)
     return codes is not None and bool((codes == codes.reshape(-1)[0]).all())
 
 

@@ -8,7 +8,7 @@ registers and shared memory. The computations of m8n8k4 and the tiles of ldmatri
 from __future__ import annotations
 
 from base64 import b64encode
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -45,8 +45,8 @@ LEFT_AREAS, TOP_AREAS = ("e", "scale_a", "a"), ("scale_b", "b")
 #: axes along which cells are of one size in all panels: rows stand beside each other, columns below
 _TALL, _WIDE = ("m", "row"), ("n", "element")
 _GAP = 24
-#: operands in registers, of one warp or of several
-Fragments = Mapping[str, Fragment | TiledFragment]
+#: name of an operand in registers -> it, of one warp or of several
+FragmentOf = Callable[[str], Fragment | TiledFragment]
 #: bytes between the first and the last of a tile that a page has room for
 _FARTHEST = 1 << 16
 
@@ -121,12 +121,11 @@ def sections(ins: Instruction, memory: SharedMemory, warps: Warps = (1, 1)) -> l
     """The pictures of an instruction, or of several warps side by side; raises OperandError where
     there is nothing to draw."""
     if warps != (1, 1):
-        tiles = {name: TiledFragment.of(ins.fragment(name), warps) for name in "abcd"}
-        return [Section("", _operands(ins, tiles))]
+        return [Section("", _operands(ins, lambda x: TiledFragment.of(ins.fragment(x), warps)))]
     if isinstance(ins, MatrixInstruction):
         return _product(ins, memory)
     if isinstance(ins, WmmaMultiply):
-        return [Section("", _operands(ins, ins.fragments))]
+        return [Section("", _operands(ins, ins.fragment))]
     panels = []
     for name, fragment in ins.fragments.items():
         left = isinstance(ins, Movement) and name != "d"
@@ -150,7 +149,7 @@ def _product(ins: MatrixInstruction, memory: SharedMemory) -> list[Section]:
             panels += _held(ins, ins.fragment(name), name)
     if ins.is_wgmma:
         panels += [_tile(ins, "a", memory), _tile(ins, "b", memory)]
-    panels += _accumulators(ins, ins.fragments)
+    panels += _accumulators(ins, ins.fragment)
     if ins.is_sparse:
         grains = {"a": (1, ins.chunk // 2), "b": (ins.chunk, 1)}
         panels = [replace(x, grain=grains.get(x.area, x.grain)) for x in panels]
@@ -158,10 +157,10 @@ def _product(ins: MatrixInstruction, memory: SharedMemory) -> list[Section]:
     return _by_group(panels, "computation") if several else [Section("", panels)]
 
 
-def _operands(ins: Instruction, fragments: Fragments) -> list[Panel]:
+def _operands(ins: Instruction, fragment: FragmentOf) -> list[Panel]:
     """A, B and the accumulators, in registers."""
-    held = [panel for name in "ab" for panel in _held(ins, fragments[name], name)]
-    return held + _accumulators(ins, fragments)
+    held = [panel for name in "ab" for panel in _held(ins, fragment(name), name)]
+    return held + _accumulators(ins, fragment)
 
 
 def _by_group(panels: list[Panel], what: str) -> list[Section]:
@@ -202,11 +201,11 @@ def _held(ins: Instruction, fragment: Fragment | TiledFragment, area: str) -> li
     return panels
 
 
-def _accumulators(ins: Instruction, fragments: Fragments) -> list[Panel]:
+def _accumulators(ins: Instruction, fragment: FragmentOf) -> list[Panel]:
     """D, and C where its registers are others."""
-    c, d = (_held(ins, fragments[name], "d") for name in "cd")
+    c, d = (_held(ins, fragment(name), "d") for name in "cd")
     if [x.data for x in c] != [x.data for x in d]:
-        return [replace(x, label=f"{x.name}: {fragments[x.name].fmt.name}") for x in d + c]
+        return [replace(x, label=f"{x.name}: {fragment(x.name).fmt.name}") for x in d + c]
     grids = (replace(x.grid, caption=x.grid.caption + ", and c likewise") for x in d)
     return [replace(x, also=("c",), grid=grid) for x, grid in zip(d, grids, strict=True)]
 

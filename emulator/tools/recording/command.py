@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from dtypes import Array
-from emulator.errors import OperandError, UnsupportedError, quoted
+from emulator.errors import OperandError, UnsupportedError, quoted, whole
 from emulator.isa.instruction import Instruction
 from emulator.isa.matrix import MatrixInstruction
 from emulator.machine.arguments import packed as packed_parameter
@@ -117,8 +117,6 @@ def _job_of_instruction(
             f"{quoted(opcode)}: `record` makes a kernel of a dense mma; write one around other "
             "instructions, and record that"
         )
-    if not 1 <= cases <= 65535:
-        raise OperandError(f"--cases is 1 to 65535; got {cases}")
-    operands = inputs_of(ins, cases, seed or 0)
+    operands = inputs_of(ins, whole("--cases", cases, 1, 65535), seed or 0)
     kernel = Module(kernel_of(ins, target or str(ins.targets[0])))["run"]
     return job_of(kernel, cases, ins.lanes, operands, 0)

@@ -14,7 +14,6 @@ from html import escape
 from typing import Any
 
 from emulator.errors import whole
-from emulator.machine.arguments import arrays_of
 from emulator.machine.checks.counters import file_and_line
 from emulator.machine.debugger.locations import PTX, Locations
 from emulator.machine.module import Kernel
@@ -22,6 +21,7 @@ from emulator.machine.report import KernelError
 from emulator.machine.report import Report as LaunchReport
 from emulator.report import Report
 from emulator.tools.document import document
+from emulator.tools.orders import SavedArrays
 from emulator.tools.tracing.recorder import KINDS, TraceRecorder, kind_of
 
 _LIMIT = 20_000
@@ -140,26 +140,21 @@ def trace(
 
     Arguments are those of `Kernel.launch`, and arrays hold afterwards what the kernel has written.
     With `check` it runs once more before, with the checks; a report of such a launch is taken as it
-    is. `limit` bounds the statements of warps
-    that are recorded, `source` is a folder with the source files. A launch that fails is a trace,
-    too, up to its error. Raises what `Kernel.prepare` raises.
+    is. `limit` bounds the statements of warps that are recorded, `source` is a folder with the
+    source files. A launch that fails is a trace, too, up to its error. Raises what `Kernel.prepare`
+    raises.
     """
     limit = whole("limit=", limit, 1)
-    checked, memory = check if isinstance(check, LaunchReport) else None, launch.get("memory")
+    checked = check if isinstance(check, LaunchReport) else None
     if check is True:
-        arrays = [x for _, x in arrays_of(kernel.bound.function, args, memory)]
-        held = [x.copy() for x in arrays]
+        state = SavedArrays(kernel, args, launch.get("memory"), variables=False)
         try:
             checked = kernel.launch(grid, block, args, check=True, **launch)
         except KernelError as error:
             checked = LaunchReport(kernel.name, list(error.findings))
-        for array, before in zip(arrays, held, strict=True):
-            array[...] = before
-    prepared, recorder, failed = (
-        kernel.prepare(grid, block, args, **launch),
-        TraceRecorder(limit),
-        "",
-    )
+        state.restore()
+    prepared, failed = kernel.prepare(grid, block, args, **launch), ""
+    recorder = TraceRecorder(limit)
     prepared.observe = recorder.observe
     try:
         prepared.run("reference")

@@ -195,7 +195,7 @@ class _Rows(NamedTuple):
         shape = q.shape[:2]
         rows = shape[0] * shape[1]
         state = torch.full((rows,), -math.inf), torch.zeros(rows, 4)
-        factors = _new(rows)
+        factors = torch.empty(rows)
         total = torch.zeros(*shape, v.shape[2])
         power = self.scale if self.form == EFFICIENT else self._power()
         # FlashAttention goes from the last keys to the first.
@@ -207,7 +207,7 @@ class _Rows(NamedTuple):
             self.launch("block_weights", rows, *tensors, rows, keys, power, self.form)
             narrow = weights[..., : end - start].to(q.dtype)
             total = self._product(narrow, v[:, start:end], total * factors.view(*shape, 1))
-        inverses, logarithms = _new(rows), _new(rows)
+        inverses, logarithms = torch.empty(rows), torch.empty(rows)
         numbers = rows, self.scale, self.form, int(split)
         self.launch("row_end", rows, *state, inverses, logarithms, *numbers)
         return total * inverses.view(*shape, 1), logarithms.view(shape)
@@ -251,7 +251,7 @@ class _Rows(NamedTuple):
         if self.form == EFFICIENT and result.dtype == torch.float32:
             return sum_(self.chip, result * given, -1, keepdim=True)
         threads = _dot_threads(self.form, width)
-        dots = _new(result.shape[0] * result.shape[1])
+        dots = torch.empty(result.shape[0] * result.shape[1])
         numbers = len(dots), width, threads, self.form
         self.launch("row_dots", len(dots), given.float(), result.float(), dots, *numbers)
         return dots.view(*result.shape[:2], 1)
@@ -321,10 +321,6 @@ class _Rows(NamedTuple):
 def _rows(chip: Chip, form: int, asked: Asked) -> _Rows:
     queries, keys = asked.q.shape[2], asked.k.shape[2]
     return _Rows(chip, form, asked.causal, np.float32(asked.scale), queries, keys)
-
-
-def _new(rows: int) -> torch.Tensor:
-    return torch.empty(rows)
 
 
 def _in_tiles(

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
-from typing import Any
 
 import numpy as np
 import torch
@@ -16,16 +15,12 @@ from dtypes import Array
 from emulator.targets import Chip
 from emulator.tools.pytorch.device import cudnn_norms
 from emulator.tools.pytorch.device.arithmetic import WARP, fma, function, rounded
-from emulator.tools.pytorch.device.norms import block, in_turns
+from emulator.tools.pytorch.device.norms import block, floats, in_turns
 from emulator.tools.pytorch.device.reductions import Welford
 
 _ONE, _ZERO = np.float32(1), np.float32(0)
 #: threads of a block
 _THREADS = 512
-
-
-def _floats(x: torch.Tensor | None) -> Any:
-    return None if x is None else x.float().numpy()
 
 
 def group_norm(
@@ -56,7 +51,7 @@ def group_norm(
     values = values.reshape(shape)
     middle, each = (s.reshape(count, groups, 1, 1) for s in (mean, scale))
     factor, addend = (
-        None if t is None else _floats(t).reshape(1, groups, -1, 1) for t in (weight, bias)
+        None if t is None else floats(t).reshape(1, groups, -1, 1) for t in (weight, bias)
     )
     if inner > 1 and (factor is not None or addend is not None):
         each = each if factor is None else each * factor
@@ -159,11 +154,11 @@ def batch_norm(
         flat = _by_channel(values)
         mean, variance, scale = cudnn_norms.moments(chip.target, flat, eps)
         if running_mean is not None and running_var is not None:
-            pairs = (_floats(running_mean), mean), (_floats(running_var), variance)
+            pairs = (floats(running_mean), mean), (floats(running_var), variance)
             moved = cudnn_norms.moved(*pairs, flat.shape[1], np.float32(momentum))
             for running, statistic in zip((running_mean, running_var), moved, strict=True):
                 running.copy_(torch.from_numpy(statistic))
-        made = cudnn_norms.normalised(flat, mean, scale, _floats(weight), _floats(bias))
+        made = cudnn_norms.normalised(flat, mean, scale, floats(weight), floats(bias))
         return _by_image(made, x), torch.from_numpy(mean), torch.from_numpy(scale)
     if training:
         mean, variance = _moments(values)
@@ -171,10 +166,10 @@ def batch_norm(
         _update(running_mean, mean, momentum)
         _update(running_var, variance * np.float32(count / max(count - 1, 1)), momentum)
     else:
-        mean, variance = _floats(running_mean), _floats(running_var)
+        mean, variance = floats(running_mean), floats(running_var)
     scale = function(chip.target, "rsqrt", variance + np.float32(eps))
-    factor = _ONE if weight is None else _floats(weight)[:, None]
-    addend = _ZERO if bias is None else _floats(bias)[:, None]
+    factor = _ONE if weight is None else floats(weight)[:, None]
+    addend = _ZERO if bias is None else floats(bias)[:, None]
     made = fma(factor * (values - mean[:, None]), scale[:, None], addend)
     out = torch.from_numpy(made).reshape(x.shape).to(x.dtype)
     return out, torch.from_numpy(mean.copy()), torch.from_numpy(scale)
@@ -195,7 +190,7 @@ def _update(running: torch.Tensor | None, made: Array, momentum: float) -> None:
     """Moves a running statistic towards that of the batch."""
     if running is not None:
         part = np.float32(momentum)
-        running.copy_(torch.from_numpy(fma(made, part, (_ONE - part) * _floats(running))))
+        running.copy_(torch.from_numpy(fma(made, part, (_ONE - part) * floats(running))))
 
 
 def batch_norm_gradient(
@@ -221,18 +216,18 @@ def batch_norm_gradient(
         made, *sums = cudnn_norms.gradients(
             _by_channel(loss),
             _by_channel(values),
-            *(_floats(t) for t in (save_mean, save_scale, weight)),
+            *(floats(t) for t in (save_mean, save_scale, weight)),
         )
         pairs = zip(sums, wanted[1:], strict=True)
         return _by_image(made, x), *(torch.from_numpy(s) if wish else None for s, wish in pairs)
-    factor = None if weight is None else _floats(weight)[:, None]
+    factor = None if weight is None else floats(weight)[:, None]
     if not training:
         if wanted[1] or wanted[2]:
             return None
-        scale = function(chip.target, "rsqrt", _floats(running_var) + np.float32(eps))[:, None]
+        scale = function(chip.target, "rsqrt", floats(running_var) + np.float32(eps))[:, None]
         made = (loss if factor is None else loss * factor) * scale
         return torch.from_numpy(made).reshape(x.shape).to(x.dtype), None, None
-    mean, scale = (_floats(t)[:, None] for t in (save_mean, save_scale))
+    mean, scale = (floats(t)[:, None] for t in (save_mean, save_scale))
     centred = values - mean
     first, second = _gradient_sums(loss, centred, x.dtype)
     part = _ONE / np.float32(shape[0] * shape[2])

@@ -81,7 +81,7 @@ class Rows:
     def __init__(self, x: torch.Tensor, shape: Sequence[int], *others: torch.Tensor | None) -> None:
         self.length, self.dtype = prod(shape), x.dtype
         #: of each element of a row
-        self.others = tuple(map(_floats, others))
+        self.others = tuple(map(floats, others))
         self.values = x.float().reshape(-1, self.length).numpy()
         #: the shape of what there is one of a row
         self.single = [*x.shape[: x.dim() - len(shape)], *[1] * len(shape)]
@@ -112,7 +112,7 @@ def _weighted(scale: Any, x: Any, weight: Any) -> Any:
     return weight * (scale * x)
 
 
-def _floats(x: torch.Tensor | None) -> Any:
+def floats(x: torch.Tensor | None) -> Any:
     return None if x is None else x.float().reshape(-1).numpy()
 
 
@@ -167,23 +167,24 @@ def layer_norm_gradient(
     given: torch.Tensor,
     x: torch.Tensor,
     shape: Sequence[int],
-    mean: torch.Tensor,
+    mean: torch.Tensor | None,
     scale: torch.Tensor,
     weight: torch.Tensor | None,
     bias: torch.Tensor | None,
     wanted: Sequence[bool],
 ) -> tuple[torch.Tensor | None, ...] | None:
-    """The gradients of the tensor, the weight and the bias."""
+    """The gradients of the tensor, the weight and the bias; without a mean those of RMS norm."""
     if not _same_type(x, given, weight, bias):
         return None
-    rows, loss = _rows_of(given, x, shape, weight)
+    rows = Rows(x.contiguous(), shape, weight)
+    loss = given.contiguous().float().reshape(-1, rows.length).numpy()
     if (wanted[1] or wanted[2]) and len(loss) > _MANY_ROWS:
         return None
-    centred = rows.values - mean.reshape(-1, 1).numpy()
+    centred = rows.values if mean is None else rows.values - mean.reshape(-1, 1).numpy()
     factor = scale.reshape(-1, 1).numpy()
     made = of_weight = of_bias = None
     if wanted[0]:
-        made = _of_rows(loss, centred, factor, _floats(weight))
+        made = _of_rows(loss, centred, factor, floats(weight), mean is not None)
     if wanted[1] and weight is not None:
         of_weight = _of_columns(loss * centred, factor)
     if wanted[2] and bias is not None:
@@ -201,25 +202,10 @@ def rms_norm_gradient(
     wanted: Sequence[bool],
 ) -> tuple[torch.Tensor | None, ...] | None:
     """The gradients of the tensor and the weight."""
-    if not _same_type(x, given, weight):
-        return None
-    rows, loss = _rows_of(given, x, shape, weight)
-    if wanted[1] and len(loss) > _MANY_ROWS:
-        return None
-    factor = scale.reshape(-1, 1).numpy()
-    made = of_weight = None
-    if wanted[0]:
-        made = _of_rows(loss, rows.values, factor, _floats(weight), is_centred=False)
-    if wanted[1] and weight is not None:
-        of_weight = _of_columns(loss * rows.values, factor)
-    return _like(made, x), _like(of_weight, weight)
-
-
-def _rows_of(
-    given: torch.Tensor, x: torch.Tensor, shape: Sequence[int], weight: torch.Tensor | None
-) -> tuple[Rows, Array]:
-    rows = Rows(x.contiguous(), shape, weight)
-    return rows, given.contiguous().float().reshape(-1, rows.length).numpy()
+    made = layer_norm_gradient(
+        chip, given, x, shape, None, scale, weight, None, (*wanted[:2], False)
+    )
+    return made and made[:2]
 
 
 def _like(values: Array | None, x: torch.Tensor | None) -> torch.Tensor | None:
@@ -228,9 +214,7 @@ def _like(values: Array | None, x: torch.Tensor | None) -> torch.Tensor | None:
     return torch.from_numpy(values).reshape(x.shape).to(x.dtype)
 
 
-def _of_rows(
-    loss: Array, centred: Array, scale: Array, weight: Any, is_centred: bool = True
-) -> Array:
+def _of_rows(loss: Array, centred: Array, scale: Array, weight: Any, is_centred: bool) -> Array:
     """The gradient of the tensor."""
     weight = _ONE if weight is None else weight
     count = np.float32(loss.shape[1])
@@ -283,7 +267,7 @@ def rms_norm(
         return None
     x = x.contiguous()
     rows = Rows(x, shape, weight)
-    factor = _floats(weight)
+    factor = floats(weight)
     epsilon = np.float32(torch.finfo(torch.float32).eps if eps is None else eps)
     if not rows.vectors:
         return None
