@@ -263,6 +263,7 @@ def _execute_together(pc: int, step: Together, threads: Sequence[Thread]) -> Non
 def end(thread: Thread) -> None:
     """A thread ends: what waited for it may be complete without it."""
     thread.state = State.ENDED
+    thread.warp.alive_mask &= ~(1 << thread.lane)
     thread.run.progress += 1
     thread.run.changes += 1
     for peer in thread.block.warpgroup(thread.warp.number):
