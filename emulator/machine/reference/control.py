@@ -8,8 +8,8 @@ from typing import NamedTuple
 from emulator.machine.reference import memory, schedule
 from emulator.machine.reference.operands import guard_of, reader
 from emulator.machine.reference.thread import Frame, Thread
-from emulator.machine.shared.callee import callee_at
-from emulator.machine.shared.failure import Failure, check_depth
+from emulator.machine.shared.calls import callee_at, check_depth
+from emulator.machine.shared.failure import Failure
 from emulator.machine.system.device_launches import DeviceLaunches
 from emulator.machine.system.externals import EXTERNALS, LONGEST_TEXT
 from emulator.machine.system.host import Heap

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-#: calls within calls
-MOST_CALLS = 2048
 #: statements that may be executed without any effect on memory or on other threads, and those of
 #: loops that look at memory which others may change
 VAIN_STATEMENTS, VAIN_POLLS = 1 << 21, 1 << 18
@@ -41,9 +39,3 @@ def polls_in_vain() -> Failure:
     """A loop looks at memory for ever."""
     reason = "the loop waits for a change of memory that no thread will ever make"
     return Failure("deadlock", reason)
-
-
-def check_depth(calls: int, index: int | None = None) -> None:
-    """Raises Failure for a call of threads that are in so many already."""
-    if calls > MOST_CALLS:
-        raise Failure("stack overflow", f"more than {MOST_CALLS} calls within calls", index)

@@ -8,8 +8,8 @@ from dataclasses import replace
 import numpy as np
 
 from dtypes import Array
-from emulator.machine.shared.callee import callee_at
-from emulator.machine.shared.failure import Failure, check_depth
+from emulator.machine.shared.calls import callee_at, check_depth
+from emulator.machine.shared.failure import Failure
 from emulator.machine.system.externals import EXTERNALS
 from emulator.machine.vector.host import ThreadHost, integers
 from emulator.machine.vector.operands import active, first_position, reader, selected
