@@ -146,7 +146,7 @@ class Launch:
         self.found: Iterable[Finding] = ()
         #: where they know that ptxas compiles a statement wrongly
         self.warned: Iterable[Finding] = ()
-        self.heap: Heap = Heap(self.arena, {}) if self.parent is None else self.parent.heap
+        self.heap: Heap = Heap(self.arena) if self.parent is None else self.parent.heap
         #: launches by its own threads
         depth = 1 if self.parent is None else self.parent.launches.depth + 1
         self.launches: DeviceLaunches = DeviceLaunches(self, depth)
@@ -326,7 +326,7 @@ class Launch:
         """Puts variables, arrays and parameters into memory; `apart`: copies of them."""
         placed, variables = Placed(apart=apart), self.module.variables()
         if self.memory is not None:
-            self.arena, self.heap = self.memory.branch(placed)
+            self.memory.lend(self.arena, self.heap, placed)
         for name, address, writable in self.module._bound.places():
             held, known = variables[name], self.arena.find(address)
             # A Memory has the variables of its own modules already.
@@ -334,7 +334,7 @@ class Launch:
                 placed.place(self.arena, name, held, address, writable)
         # Where the blocks of a cooperative grid meet; every launch is one here.
         workspace = self.arena.allocate("workspace of the grid", _WORKSPACE).address
-        self.environment = {"%envreg1": workspace >> 32, "%envreg2": workspace & 0xFFFFFFFF}
+        self.environment |= {"%envreg1": workspace >> 32, "%envreg2": workspace & 0xFFFFFFFF}
         function = self.kernel.bound.function
         place_arguments(placed, self.arena, function, self.given, self.module.references())
         self._place_parameters(np.frombuffer(placed.parameters, np.uint8))

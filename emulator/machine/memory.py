@@ -216,13 +216,13 @@ class Memory:
 
     # --- launches ---
 
-    def branch(self, placed: Placed) -> tuple[Arena, Heap]:
-        """The memory of one launch, and its heap."""
+    def lend(self, arena: Arena, heap: Heap, placed: Placed) -> None:
+        """Gives all that lies here to the memory of one launch and to its heap."""
         self._placed.read_again()
         placed.copied += self._placed.copied
-        arena = self._arena.branch()
+        arena.adopt(self._arena)
         arena.textures, arena.surfaces = Made(self.textures), dict(self.surfaces)
-        return arena, Heap(arena, self._heap)
+        heap.adopt(self._heap)
 
     def take_over(self, heap: Heap) -> None:
         """Keeps what a launch has allocated with malloc, and ends what it has freed."""

@@ -336,17 +336,16 @@ class Arena:
 
     # --- all of it ---
 
-    def branch(self) -> Arena:
-        """An arena with the same allocations, for one launch: what it allocates, and its journal,
-        are its own."""
-        out = Arena()
-        out._allocations, out._addresses = self._allocations[:], self._addresses[:]
-        out.used, out._next, out.multicasts = self.used, self._next, self.multicasts[:]
-        return out
+    def adopt(self, other: Arena) -> None:
+        """Starts with the allocations of another arena, for one launch: what is allocated here, and
+        the journal, are its own."""
+        self._allocations, self._addresses = other._allocations[:], other._addresses[:]
+        self.used, self._next, self.multicasts = other.used, other._next, other.multicasts[:]
 
     def copy(self) -> Arena:
         """The same allocations with bytes of their own."""
-        out = self.branch()
+        out = Arena()
+        out.adopt(self)
         out.textures, out.surfaces = self.textures, self.surfaces
         out._allocations = []
         for given in self._allocations:

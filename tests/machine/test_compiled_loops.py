@@ -185,7 +185,7 @@ ENDLESS = {
 
 @pytest.mark.parametrize("kind", ENDLESS)
 def test_loops_without_end(kind, monkeypatch):
-    monkeypatch.setattr(vector, "_VAIN_POLLS", 1 << 12)
+    monkeypatch.setattr(vector, "VAIN_POLLS", 1 << 12)
     monkeypatch.setattr(vector.Grid, "most_in_vain", 1 << 14)
     limit = 10_000 if kind == "step limit" else None
     said = []

@@ -74,7 +74,7 @@ def test_a_cluster_that_waits_for_a_block():
 
 def test_loops_without_an_end(monkeypatch):
     monkeypatch.setattr(engine.Grid, "most_in_vain", 5000)
-    monkeypatch.setattr(engine, "_VAIN_POLLS", 5000)
+    monkeypatch.setattr(engine, "VAIN_POLLS", 5000)
     with pytest.raises(KernelError, match=r"endless loop: .* step_limit=N"):
         run("L: add.u32 %r2, %r2, 1; bra L;")
     with pytest.raises(KernelError, match="deadlock: the loop waits for a change of memory"):
@@ -178,7 +178,7 @@ LOOK_AT_SHARED = "L: ld.volatile.shared.b32 %r2, [full]; setp.ne.u32 %p1, %r2, 5
 @pytest.mark.parametrize("body", [MEET, SLOW])
 def test_a_poll_is_no_deadlock_while_others_may_change_memory(body, name, monkeypatch):
     monkeypatch.setattr(engine, "LANES", 32)  # a block a wave: many looks before the last starts
-    monkeypatch.setattr(engine, "_VAIN_POLLS", 1 << 14)
+    monkeypatch.setattr(engine, "VAIN_POLLS", 1 << 14)
     array = np.zeros(2, "u4")
     Module(HEAD.replace("BODY", body))["k"].launch(8, 32, [array], engine=name)
     assert array.tolist() == [7, 8]
@@ -190,8 +190,8 @@ def test_a_poll_is_no_deadlock_while_others_may_change_memory(body, name, monkey
 )
 def test_a_poll_that_nobody_ends_is_a_deadlock(body, name, monkeypatch):
     monkeypatch.setattr(engine, "LANES", 32)
-    monkeypatch.setattr(engine, "_VAIN_POLLS", 1 << 12)
-    monkeypatch.setattr(schedule, "_VAIN_POLLS", 1 << 12)
+    monkeypatch.setattr(engine, "VAIN_POLLS", 1 << 12)
+    monkeypatch.setattr(schedule, "VAIN_POLLS", 1 << 12)
     with pytest.raises(KernelError, match="memory that no thread") as caught:
         Module(HEAD.replace("BODY", body))["k"].launch(8, 32, [np.zeros(2, "u4")], engine=name)
     assert caught.value.kind == "deadlock"

@@ -26,7 +26,7 @@ class Waiting(NamedTuple):
     """The barrier that a thread waits at, and what is told the votes when it goes on."""
 
     number: int
-    finish: Callable[[Thread, Votes], None]
+    finish: Callable[[Thread, Votes], None] | None
 
 
 def arrive(thread: Thread, number: int, threads: int, vote: int | None) -> None:
@@ -76,7 +76,8 @@ def _complete(block: Block, number: int) -> None:
         held = thread.wait
         if isinstance(held, Waiting) and held.number == number:
             thread.goes_on()
-            held.finish(thread, barrier.votes)
+            if held.finish is not None:
+                held.finish(thread, barrier.votes)
 
 
 # --- clusters -------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from emulator.machine.reference import memory, schedule
 from emulator.machine.reference.operands import guard_of, reader
 from emulator.machine.reference.thread import Frame, Thread
-from emulator.machine.shared.callee import callee_at
+from emulator.machine.shared.calls import callee_at, check_depth
 from emulator.machine.shared.failure import Failure
 from emulator.machine.system.device_launches import DeviceLaunches
 from emulator.machine.system.externals import EXTERNALS, LONGEST_TEXT
@@ -18,9 +18,6 @@ from emulator.ptx.program import Call, Function, Program, Register, Statement, T
 
 #: the pc where a thread goes on; None where it has ended or waits
 Next = Callable[[Thread], int | None]
-
-#: calls within calls
-MOST_CALLS = 2048
 
 
 class StatementContext(NamedTuple):
@@ -110,8 +107,7 @@ def call(place: StatementContext) -> Next:
 
 
 def _enter(thread: Thread, callee: Function, passed: Call, place: StatementContext) -> int:
-    if len(thread.frames) > MOST_CALLS:
-        raise Failure("stack overflow", f"more than {MOST_CALLS} calls within calls")
+    check_depth(len(thread.frames))
     local = -(-thread.frames[-1].top // 16) * 16
     frame = Frame(callee, local, place.following)
     memory.need_local(thread, local + callee.local_bytes)

@@ -54,15 +54,16 @@ class Issuer:
     watch: Watch | None = None
 
     def __init__(self, thread: Thread, reads: list[Read], writes: Sequence[Write] = ()) -> None:
+        warp = thread.warp
+        block = warp.block
+        run, cluster = block.run, block.cluster
         self.thread, self.reads, self.writes = thread, reads, writes
-        self.pending, self.arena = thread.cluster.pending, thread.run.arena
-        self.cluster_size = thread.run.blocks_of_cluster
-        self.lane, self.row = thread.number, thread.block.rank
-        self.warp = thread.warp.number
-        self.pairs, self.program = thread.cluster.pairs, thread.run.program
-        self.cluster = range(thread.run.blocks_of_cluster)
-        self.shared_bytes = thread.run.shared_bytes
-        self.target, self.arithmetic = thread.run.target, thread.run.arithmetic
+        self.pending, self.arena, self.pairs = cluster.pending, run.arena, cluster.pairs
+        self.cluster_size = run.blocks_of_cluster
+        self.lane, self.row = block.rank * run.lanes_of_block + thread.index, block.rank
+        self.warp, self.program = warp.number, run.program
+        self.cluster, self.shared_bytes = range(run.blocks_of_cluster), run.shared_bytes
+        self.target, self.arithmetic = run.target, run.arithmetic
 
     def word(self, place: int) -> int:
         return self.reads[place](self.thread)
@@ -154,13 +155,14 @@ class Issuer:
         writes, (number, threads, waits, vote, finish) = self.writes, arrival
 
         def goes_on(thread: Thread, votes: Votes) -> None:
-            if finish is not None:
-                finish(Issuer(thread, [], writes), votes.given, votes.true)
+            assert finish is not None
+            finish(Issuer(thread, [], writes), votes.given, votes.true)
 
+        thread = self.thread
         if waits:
-            wait = barriers.Waiting(int(number), goes_on)
-            self.thread.stops(State.BARRIER, self.thread.pc + 1, wait)
-        barriers.arrive(self.thread, int(number), int(threads), None if vote is None else int(vote))
+            wait = barriers.Waiting(int(number), None if finish is None else goes_on)
+            thread.stops(State.BARRIER, thread.pc + 1, wait)
+        barriers.arrive(thread, int(number), int(threads), None if vote is None else int(vote))
 
     def arrive_in_cluster(self) -> None:
         barriers.arrive_in_cluster(self.thread)

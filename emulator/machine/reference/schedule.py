@@ -26,16 +26,16 @@ from emulator.machine.reference.thread import (
     Warp,
 )
 from emulator.machine.report import failure_of
-from emulator.machine.shared.failure import Failure, over_limit
-from emulator.machine.shared.waiting import FOR_OTHERS, State
+from emulator.machine.shared.failure import (
+    VAIN_POLLS,
+    VAIN_STATEMENTS,
+    Failure,
+    in_vain,
+    over_limit,
+    polls_in_vain,
+)
+from emulator.machine.shared.waiting import FOR_OTHERS, TURNS, State
 from emulator.ptx.program import Statement
-
-#: backward branches after which a thread lets others go first, whatever it does
-MOST_TURNS = 4096
-#: statements that a warp may execute without any effect on memory or on other threads; the same
-#: where it goes round and looks at memory which others may change
-_VAIN_STATEMENTS, _VAIN_POLLS = 1 << 21, 1 << 18
-
 
 # --- turns ----------------------------------------------------------------------------------------
 
@@ -119,18 +119,10 @@ def _check_vain(threads: list[Thread], pc: int) -> None:
     if run.launch.step_limit is not None:
         return
     step = run.code[pc]
-    if isinstance(step, Flow) and step.patience < MOST_TURNS and vain > _VAIN_POLLS:
-        kind = "deadlock"
-        reason = "the loop waits for a change of memory that no thread will ever make"
-    elif vain > _VAIN_STATEMENTS:
-        kind = "endless loop"
-        reason = (
-            f"{vain:,} statements were executed without an effect on memory or on other threads; "
-            "step_limit=N lets a launch execute N"
-        )
-    else:
-        return
-    raise placed(Failure(kind, reason), threads, run.program.statements[pc])
+    if isinstance(step, Flow) and step.patience < TURNS and vain > VAIN_POLLS:
+        raise placed(polls_in_vain(), threads, run.program.statements[pc])
+    if vain > VAIN_STATEMENTS:
+        raise placed(in_vain(vain), threads, run.program.statements[pc])
 
 
 def _advance(threads: list[Thread], alone: bool) -> int | None:
@@ -203,7 +195,7 @@ def _give_way(step: Flow, threads: list[Thread], pc: int) -> bool:
         held = (thread.pc, thread.calls, [list(frame.registers) for frame in thread.frames])
         vain, thread.polled = held == thread.polled, held
         run.turns += not vain
-        if vain or (thread.loops >= MOST_TURNS and warp.convergence is None):
+        if vain or (thread.loops >= TURNS and warp.convergence is None):
             thread.epoch, thread.loops = later, 0
     return True
 
@@ -263,6 +255,7 @@ def _execute_together(pc: int, step: Together, threads: Sequence[Thread]) -> Non
 def end(thread: Thread) -> None:
     """A thread ends: what waited for it may be complete without it."""
     thread.state = State.ENDED
+    thread.warp.alive_mask &= ~(1 << thread.lane)
     thread.run.progress += 1
     thread.run.changes += 1
     for peer in thread.block.warpgroup(thread.warp.number):

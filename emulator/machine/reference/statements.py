@@ -19,16 +19,11 @@ from emulator.machine.reference import (
 )
 from emulator.machine.reference.compute import ThreadStep
 from emulator.machine.reference.control import StatementContext
-from emulator.machine.reference.schedule import MOST_TURNS
 from emulator.machine.reference.thread import Each, Flow, Step, Thread, Together
 from emulator.machine.shared import statements
 from emulator.machine.shared import tcgen05 as shared_tcgen05
+from emulator.machine.shared.waiting import POLLS, TURNS
 from emulator.ptx.program import Function, Program, Statement
-
-#: backward branches after which it is time to look at others, where a thread looks at memory that
-#: they may change
-_POLLS = 16
-
 
 #: first words of an opcode -> what each thread does; the longest that fits counts
 EACH: dict[str, Callable[[Statement, Function], ThreadStep]] = {
@@ -105,7 +100,7 @@ class Code:
         while first not in leaders and first > 0 and code[first - 1].name not in FLOWS:
             first -= 1
         polls = any("polls" in code[i].effects for i in range(first, pc))
-        return _POLLS if polls else MOST_TURNS
+        return POLLS if polls else TURNS
 
 
 def _in_turn(steps: list[Step]) -> ThreadStep:

@@ -139,6 +139,8 @@ class Warp:
         self.block, self.number = block, number
         last = min((number + 1) * WARP, block.run.threads)
         self.threads = [Thread(self, i) for i in range(number * WARP, last)]
+        #: a set of bits: the lanes that have not ended
+        self.alive_mask = (1 << len(self.threads)) - 1
         #: statements executed since anything happened that others may wait for
         self.vain = 0
         regions = block.run.launch.regions
@@ -148,10 +150,6 @@ class Warp:
     @property
     def alive(self) -> list[Thread]:
         return [thread for thread in self.threads if thread.state is not State.ENDED]
-
-    @property
-    def alive_mask(self) -> int:
-        return sum(1 << thread.lane for thread in self.alive)
 
 
 # --- blocks and clusters --------------------------------------------------------------------------

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+#: statements that may be executed without any effect on memory or on other threads, and those of
+#: loops that look at memory which others may change
+VAIN_STATEMENTS, VAIN_POLLS = 1 << 21, 1 << 18
+
 
 class Failure(Exception):
     """A statement cannot be executed: `kind` in a word or two, `reason` in a sentence.
@@ -20,3 +24,18 @@ class Failure(Exception):
 def over_limit(executed: int, limit: int) -> Failure:
     """The failure of a launch that has executed more statements than its step_limit."""
     return Failure("step limit", f"{executed:,} statements were executed; step_limit={limit:,}")
+
+
+def in_vain(statements: int) -> Failure:
+    """Threads go round without end and without effect."""
+    reason = (
+        f"{statements:,} statements were executed without an effect on memory or on other threads; "
+        "step_limit=N lets a launch execute N"
+    )
+    return Failure("endless loop", reason)
+
+
+def polls_in_vain() -> Failure:
+    """A loop looks at memory for ever."""
+    reason = "the loop waits for a change of memory that no thread will ever make"
+    return Failure("deadlock", reason)

@@ -10,6 +10,9 @@ import numpy as np
 
 from emulator.machine.shared.place import Index, Place, shown, spans
 
+#: backward branches after which threads let others go first; fewer where they look at memory that
+#: others may change
+TURNS, POLLS = 4096, 16
 #: rows of the table
 _ROWS = 12
 #: blocks of one row that are named

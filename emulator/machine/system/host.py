@@ -16,14 +16,20 @@ _HEAP, _HEAP_IN_ALL = 8 << 20, 1 << 30
 
 
 class Heap:
-    """Allocations of malloc, by address; `before`: those of earlier launches."""
+    """Allocations of malloc, by address."""
 
-    def __init__(self, arena: Arena, before: Mapping[int, Allocation]) -> None:
+    def __init__(self, arena: Arena) -> None:
         self.arena = arena
-        self.live = dict(before)
+        self.live: dict[int, Allocation] = {}
         self.freed: set[int] = set()
-        self.used = self.in_all = sum(made.size for made in before.values())
+        self.used = self.in_all = 0
         #: of what is live, the addresses that grids before this one have allocated
+        self.earlier: set[int] = set()
+
+    def adopt(self, before: Mapping[int, Allocation]) -> None:
+        """Starts with the allocations of earlier launches."""
+        self.live.update(before)
+        self.used = self.in_all = sum(made.size for made in before.values())
         self.earlier = set(before)
 
     @property

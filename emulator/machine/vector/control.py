@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from dtypes import Array
-from emulator.machine.shared.callee import callee_at
+from emulator.machine.shared.calls import callee_at, check_depth
 from emulator.machine.shared.failure import Failure
 from emulator.machine.system.externals import EXTERNALS
 from emulator.machine.vector.host import ThreadHost, integers
@@ -18,9 +18,6 @@ from emulator.memory.arena import AccessError
 from emulator.ptx.program import Call, Function, Program, Register, Statement, Targets
 
 End = Callable[[Strand], int | None]
-
-#: calls within calls
-MOST_CALLS = 2048
 
 
 def fall_through(pc: int) -> End:
@@ -163,8 +160,7 @@ def _under_guard(statement: Statement, run: End) -> End:
 def _enter(s: Strand, callee: Function, statement: Statement) -> int:
     passed = statement.call
     assert passed is not None
-    if len(s.frames) > MOST_CALLS:
-        raise Failure("stack overflow", f"more than {MOST_CALLS} calls within calls", 0)
+    check_depth(len(s.frames), 0)
     arguments = [s.read(bound.index) for bound in passed.arguments if isinstance(bound, Register)]
     local = -(-s.wave.stack_top(s) // 16) * 16
     frame = Frame(callee, s.lanes, local=local)

@@ -13,9 +13,9 @@ import numpy as np
 
 from dtypes import Array
 from emulator.machine.shared.convergence import Convergence, lanes_of
-from emulator.machine.shared.waiting import State
+from emulator.machine.shared.waiting import POLLS, TURNS, State
 from emulator.machine.vector.strand import WARP, Frame, Lanes, Strand
-from emulator.machine.vector.wave import POLLS, TURNS, Block, Wave
+from emulator.machine.vector.wave import Block, Wave
 from emulator.ptx.program import Function
 
 

@@ -13,7 +13,14 @@ from numpy.typing import NDArray
 from dtypes import Array
 from emulator.machine.options import Order
 from emulator.machine.report import failure_of
-from emulator.machine.shared.failure import Failure, over_limit
+from emulator.machine.shared.failure import (
+    VAIN_POLLS,
+    VAIN_STATEMENTS,
+    Failure,
+    in_vain,
+    over_limit,
+    polls_in_vain,
+)
 from emulator.machine.vector import control, waiting
 from emulator.machine.vector.barriers import Barriers
 from emulator.machine.vector.checking import Checks
@@ -41,8 +48,6 @@ _LANES_BY_WARP = 1 << 8
 _MEMORY = 1 << 28
 #: times that all who wait may be let go on, as try_wait may, before nothing will ever change
 _VAIN_TURNS = 256
-#: the same for loops that look at memory which others may change
-_VAIN_POLLS = 1 << 18
 #: reads of a clock with no effect between them, after which each skips a 16th of the time they took
 _IDLE_READS = 256
 #: statements after which a launch without a limit is looked at once more
@@ -113,7 +118,7 @@ class Grid:
     async_order: Order = "early"
     seed: int | None = None
     #: statements that may be executed without any effect on memory or on other threads
-    most_in_vain = 1 << 21
+    most_in_vain = VAIN_STATEMENTS
     #: lanes go over from a strand to another part of the same one: not where strands have an order
     #: of their own, nor where counters look for those that part, or each lane's registers are kept
     sends = False
@@ -240,19 +245,14 @@ class Grid:
         """Raises KernelError where a strand goes round in vain, and has done so often."""
         if self.step_limit is not None:
             return
-        if self.polled > _VAIN_POLLS and block.polls:
-            reason = "the loop waits for a change of memory that no thread will ever make"
-            raise self.placed(Failure("deadlock", reason), strand, block.statements[-1])
+        if self.polled > VAIN_POLLS and block.polls:
+            raise self.placed(polls_in_vain(), strand, block.statements[-1])
         self._check_vain(strand, block)
 
     def _check_vain(self, strand: Strand, block: Block) -> None:
         vain = strand.wave.vain
         if vain > self.most_in_vain:
-            reason = (
-                f"{vain:,} statements were executed without an effect on memory or on other "
-                "threads; step_limit=N lets a launch execute N"
-            )
-            raise self.placed(Failure("endless loop", reason), strand, block.statements[-1])
+            raise self.placed(in_vain(vain), strand, block.statements[-1])
 
     def _next_blocks(self) -> NDArray[np.int64]:
         """Numbers of the thread blocks that run together, those of a cluster side by side."""

@@ -29,7 +29,7 @@ from emulator.machine.shared.place import Index
 from emulator.machine.shared.products import WARPGROUPS, Products
 from emulator.machine.shared.special import LaunchSizes
 from emulator.machine.shared.tensor_order import Pairs
-from emulator.machine.shared.waiting import FOR_OTHERS, State
+from emulator.machine.shared.waiting import FOR_OTHERS, POLLS, TURNS, State
 from emulator.machine.vector.schedule import Schedule
 from emulator.machine.vector.strand import WARP, WARPGROUP, Frame, Lanes, Parked, Strand, merged
 from emulator.machine.vector.watching import WaveWatch
@@ -44,9 +44,6 @@ if TYPE_CHECKING:
     from emulator.memory.tensor_memory import TensorMemory
     from emulator.ptx.program import Function, Program, Statement
 
-#: backward branches after which a strand lets others go first; fewer where it looks at memory that
-#: others may change
-TURNS, POLLS = 4096, 16
 #: statements without an effect after which a wave lets others run
 _PATIENCE = 1 << 15
 #: lanes of a strand whose registers are worth a look

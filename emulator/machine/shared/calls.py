@@ -1,9 +1,18 @@
-"""All engines: the function that an indirect call names by its address."""
+"""All engines: calls, how deep they may be, and the function that an indirect one names."""
 
 from __future__ import annotations
 
 from emulator.machine.shared.failure import Failure
 from emulator.ptx.program import Call, Function, Program
+
+#: calls within calls
+MOST_CALLS = 2048
+
+
+def check_depth(calls: int, index: int | None = None) -> None:
+    """Raises Failure for a call of threads that are in so many already."""
+    if calls > MOST_CALLS:
+        raise Failure("stack overflow", f"more than {MOST_CALLS} calls within calls", index)
 
 
 def callee_at(
