@@ -30,7 +30,12 @@ KNOWN = (
         "predicates where bits of matrices go",
     ),
     ("ptxas", r"\.pred .*%f16x2", "f16x2 for a predicate"),
-    ("ptxas", r"^(mov\.v|sust|st\.async)\S* .*[ ,](-?\d+|1\.5)[,;]", "one constant is cut to many"),
+    ("ptxas", r"^(mov\.v|st\.async)\S* .*[ ,](-?\d+|1\.5)[,;]", "one constant is cut to many"),
+    (
+        "ptxas",
+        r"^sust\S*\.v[24]\S* .*\], [^{]",
+        "one value is cut to many, the last of them garbage",
+    ),
     ("ptxas", r"^fence\.proxy\S* \[%", "a float is rounded to an address"),
     ("ptxas", r"^cp\.(reduce\.)?async\.bulk", "operands that are no addresses are made such"),
     ("ptxas", r"^su(ld|st)(?!\S*\.v[24])\S* (\{|.*\], \{)", "vectors without .v2 or .v4"),
