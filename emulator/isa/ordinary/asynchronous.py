@@ -333,7 +333,11 @@ _TENSORMAPS = (
         for fields, type_, operands in (
             ("global_address", "b64", "[map:space+], value"),
             ("rank", "b32", "[map:space+], value"),
-            ("box_dim|global_dim|element_stride", "b32", "[map:space+], ordinal=0..4, value"),
+            (
+                "box_dim|global_dim|element_stride",
+                "b32",
+                "[map:space+], ordinal=0..4, value:u32/f16x2",
+            ),
             ("global_stride", "b64", "[map:space+], ordinal=0..4, value"),
             ("elemtype", "b32", "[map:space+], value=0..15"),
             ("interleave_layout", "b32", "[map:space+], value=0..2"),
