@@ -15,7 +15,6 @@ SPREAD = "spdecompress.b8.b4.sp::1:8.x4"
 BYTES = "mbarrier::complete_tx::bytes"
 #: (statement, target, PTX version, ptxas takes it)
 ASKED = (
-    (f"mma.sync.sp.aligned.{SPARSE} %b32_5, 0;", "sm_90", NEWEST, True),
     (f"mma.sync.aligned.{SPARSE} %b32_5, 0;", "sm_90", NEWEST, False),
     (f"mma.sp.sync.aligned.{SPARSE} {{%b32_5, %b32_6}}, 0;", "sm_90", NEWEST, True),
     ("min.f32 %f32_1, %f32_2, %f32_3, %f32_4;", "sm_100", (8, 8), True),

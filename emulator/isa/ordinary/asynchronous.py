@@ -317,8 +317,12 @@ def _mbarriers() -> Iterator[Row]:
                 targets,
                 version,
             )
-            yield row(f"{name}.parity!{order}{_SPACES}", f"p, [mbarrier:space], parity:u32{hint}",
-                      targets, max(version, "7.1"))  # fmt: skip
+            yield row(
+                f"{name}.parity!{order}{_SPACES}",
+                f"p, [mbarrier:space], parity:u32<0..1>{hint}",
+                targets,
+                max(version, "7.1"),
+            )
 
 
 _TENSORMAPS = (
