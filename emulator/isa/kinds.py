@@ -50,7 +50,7 @@ ALIASES = (
 )
 
 #: First words of PTX's other opcodes (PTX ISA 9.7): legal, and not modelled here.
-OTHER_PTX = """applypriority.async mbarrier.check_layout multimem.red.async
+OTHER_PTX = """applypriority.async fabric mbarrier.check_layout multimem.red.async
 multimem.st.async tensormap.query"""
 
 

@@ -1,6 +1,7 @@
 """The opcodes of mma and wgmma: their words, the form that they name, and the list of all.
 
-``.sp`` belongs to the name, ``mma.sp``, and may stand anywhere behind it, as ptxas has it.
+``.sp`` belongs to the name, ``mma.sp``. ptxas takes it anywhere; here it may stand elsewhere only
+in an opcode with a ``.kind``, which is how CUTLASS spells those.
 """
 
 from __future__ import annotations
@@ -119,6 +120,11 @@ def parse(opcode: str) -> MatrixInstruction:
     rest = opcode.removeprefix(f"{name}.").split(".")
     sparse = ".sp" if any(word.startswith("sp") for word in rest) else ""
     words = _GRAMMARS[name, sparse].split(opcode)
+    if sparse and not words["kind"] and not rest[0].startswith("sp"):
+        raise ParseError(
+            f".sp is part of the name: write {name}.sp… instead of {quoted(opcode)} (ptxas takes "
+            "it in other places too)"
+        )
     family = name.partition(".")[0] + sparse
     if words["layout"] and name != "mma":
         raise ParseError(f"wgmma takes no .row or .col (ptxas ignores them): {quoted(opcode)}")

@@ -95,6 +95,12 @@ class Binder:
             raise OperandError(f"{self.opcode} packs or unpacks one vector, not two")
         if {"ignore", "source_size"} <= out.keys():
             raise OperandError(f"{self.opcode} takes a predicate or a size of the source, not both")
+        size, used = out.get("size"), out.get("source_size")
+        if isinstance(size, Constant) and isinstance(used, Constant) and used.word > size.word:
+            what = (
+                f"{self.opcode} copies {size.word} bytes: at most so many of them come from memory"
+            )
+            raise OperandError(f"{what}; got {used.word}")
         absent = {x.name for x in signature.operands if x.optional} - out.keys()
         if absent and "dsel" in self.selectors:
             raise OperandError(f"{self.opcode} lacks operand c: it has what a part of d leaves out")

@@ -22,8 +22,8 @@ from emulator.targets import TARGETS
 from emulator.tools.report import render
 from emulator.tools.wording import short_targets
 
-#: The instructions of section 9.7, as its headings name them, and those that only ptxas 13.5 names
-#: (`strings ptxas`); a name's words stand in an opcode in this order, others between them.
+#: The instructions of section 9.7, as its headings name them, and those of later versions that
+#: ptxas 13.5 takes; a name's words stand in an opcode in this order, others between them.
 INDEX: dict[str, str] = {
     "Integer": "add sub mul mad mul24 mad24 sad div rem abs neg min max popc clz bfind fns brev "
     "bfe bfi szext bmsk dp4a dp2a clmad",
@@ -32,8 +32,8 @@ INDEX: dict[str, str] = {
     "Comparison and selection": "set setp selp slct",
     "Logic and shifts": "and or xor not cnot lop3 shf shl shr",
     "Data movement": "mov shfl shfl.sync prmt ld ld.nc ldu st st.async st.bulk multimem.ld_reduce "
-    "multimem.st multimem.red prefetch prefetchu applypriority discard createpolicy isspacep cvta "
-    "cvt cvt.pack mapa getctarank",
+    "multimem.st multimem.red multimem.st.async multimem.red.async prefetch prefetchu "
+    "applypriority discard createpolicy isspacep cvta cvt cvt.pack mapa getctarank",
     "Asynchronous copies": "cp.async cp.async.commit_group cp.async.wait_group cp.async.wait_all "
     "cp.async.bulk cp.reduce.async.bulk cp.async.bulk.prefetch multimem.cp.async.bulk "
     "multimem.cp.reduce.async.bulk cp.async.bulk.tensor cp.reduce.async.bulk.tensor "
@@ -45,8 +45,9 @@ INDEX: dict[str, str] = {
     "membar fence atom red red.async vote vote.sync match.sync activemask redux.sync "
     "griddepcontrol elect.sync mbarrier.init mbarrier.inval mbarrier.expect_tx "
     "mbarrier.complete_tx mbarrier.arrive mbarrier.arrive_drop cp.async.mbarrier.arrive "
-    "mbarrier.test_wait mbarrier.try_wait mbarrier.pending_count tensormap.cp_fenceproxy "
-    "clusterlaunchcontrol.try_cancel clusterlaunchcontrol.query_cancel",
+    "mbarrier.test_wait mbarrier.try_wait mbarrier.pending_count "
+    "mbarrier.check_layout tensormap.cp_fenceproxy clusterlaunchcontrol.try_cancel "
+    "clusterlaunchcontrol.query_cancel",
     "Matrices of a warp": "wmma.load wmma.store wmma.mma mma mma.sp ldmatrix stmatrix movmatrix",
     "Matrices of a warpgroup": "wgmma.mma_async wgmma.mma_async.sp wgmma.fence wgmma.commit_group "
     "wgmma.wait_group",
@@ -58,9 +59,10 @@ INDEX: dict[str, str] = {
     "Video": "vadd vsub vabsdiff vmin vmax vshl vshr vmad vset vadd2 vsub2 vavrg2 vabsdiff2 vmin2 "
     "vmax2 vset2 vadd4 vsub4 vavrg4 vabsdiff4 vmin4 vmax4 vset4",
     "Other": "brkpt nanosleep pmevent trap setmaxnreg",
-    "Newer than 9.3, and what ptxas 13.5 knows besides": "spcompress spdecompress "
-    "tcgen05.ld.spcompress applypriority.async.bulk applypriority.async.bulk.tensor "
-    "multimem.st.async multimem.red.async mbarrier.check_layout tensormap.query.alloc_class_large",
+    "Fabric": "fabric.try_get.async fabric.try_put.async fabric.try_red.async "
+    "fabric.try_pullred.async fabric.submit fabric.wait",
+    "Newer than 9.3": "spcompress spdecompress tcgen05.ld.spcompress applypriority.async.bulk "
+    "applypriority.async.bulk.tensor tensormap.query.alloc_class_large",
 }
 #: forms of a row that are looked at for the evidence
 _FORMS = 60

@@ -351,6 +351,8 @@ QNAN, NAN64 = 0x7FFFFFFF, 0xFFF8 << 48
         ("ex2.approx.ftz.f32", (0x3F800000,), 0x40000000),
         ("lg2.approx.f32", (0x3F7FFFFF,), 0xB24B4000),
         ("sin.approx.f32", (0x80000000,), 0x80000000),
+        ("sin.approx.ftz.2pi.f32", (0x3E800000,), 0x3F800000),
+        ("cos.approx.ftz.2pi.f32", (0x3F000000,), 0xBF800000),
         ("rcp.approx.ftz.f64", (0x4000000000000001,), 0x3FE0 << 48),
         ("ex2.approx.f16", (0x4C00,), 0x7C00),
         ("tanh.approx.bf16x2", (0x7F80FF80,), 0x3F80BF80),

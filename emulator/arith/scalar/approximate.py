@@ -127,25 +127,26 @@ def _(w: Words, t: ScalarType, a: Word, *, ftz: bool = False) -> Word:
 
 
 @rule
-def sin(t: ScalarType, a: int, *, ftz: bool = False) -> int:
-    """sin.approx.f32: the argument as revolutions, cut toward zero. .ftz changes nothing."""
-    return special.sin(floating.mul(t, a, _TURN, rounding="rz"))
+def sin(t: ScalarType, a: int, *, ftz: bool = False, unit: str = "") -> int:
+    """sin.approx.f32: the argument as revolutions, cut toward zero; with .2pi it is revolutions.
+    .ftz changes nothing."""
+    return special.sin(a if unit else floating.mul(t, a, _TURN, rounding="rz"))
 
 
 @sin.words
-def _(w: Words, t: ScalarType, a: Word, *, ftz: bool = False) -> Word:
-    return _unit(w, "sin", _turns(w, t, a))
+def _(w: Words, t: ScalarType, a: Word, *, ftz: bool = False, unit: str = "") -> Word:
+    return _unit(w, "sin", a if unit else _turns(w, t, a))
 
 
 @rule
-def cos(t: ScalarType, a: int, *, ftz: bool = False) -> int:
+def cos(t: ScalarType, a: int, *, ftz: bool = False, unit: str = "") -> int:
     """cos.approx.f32; as `sin`."""
-    return special.cos(floating.mul(t, a, _TURN, rounding="rz"))
+    return special.cos(a if unit else floating.mul(t, a, _TURN, rounding="rz"))
 
 
 @cos.words
-def _(w: Words, t: ScalarType, a: Word, *, ftz: bool = False) -> Word:
-    return _unit(w, "cos", _turns(w, t, a))
+def _(w: Words, t: ScalarType, a: Word, *, ftz: bool = False, unit: str = "") -> Word:
+    return _unit(w, "cos", a if unit else _turns(w, t, a))
 
 
 def _turns(w: Words, t: ScalarType, a: Word) -> Word:

@@ -18,6 +18,10 @@ ROWS = (
             ("ex2", "1.4"),
         )
     ),
+    *(
+        Row(f"{name}.approx.ftz.unit=2pi.type=f32", "d, a", f"approximate.{name}", version="9.5")
+        for name in ("sin", "cos")
+    ),
     Row("div.approx{.ftz}.type=f32", "d, a, b", "approximate.div", version="1.4"),
     Row("div.full!{.ftz}.type=f32", "d, a, b", "approximate.div", version="1.4"),
     Row("rcp.approx.ftz.type=f64", "d, a", "approximate.rcp64", version="2.1"),

@@ -317,8 +317,12 @@ def _mbarriers() -> Iterator[Row]:
                 targets,
                 version,
             )
-            yield row(f"{name}.parity!{order}{_SPACES}", f"p, [mbarrier:space], parity:u32{hint}",
-                      targets, max(version, "7.1"))  # fmt: skip
+            yield row(
+                f"{name}.parity!{order}{_SPACES}",
+                f"p, [mbarrier:space], parity:u32<0..1>{hint}",
+                targets,
+                max(version, "7.1"),
+            )
 
 
 _TENSORMAPS = (
@@ -333,7 +337,11 @@ _TENSORMAPS = (
         for fields, type_, operands in (
             ("global_address", "b64", "[map:space+], value"),
             ("rank", "b32", "[map:space+], value"),
-            ("box_dim|global_dim|element_stride", "b32", "[map:space+], ordinal=0..4, value"),
+            (
+                "box_dim|global_dim|element_stride",
+                "b32",
+                "[map:space+], ordinal=0..4, value:u32/f16x2",
+            ),
             ("global_stride", "b64", "[map:space+], ordinal=0..4, value"),
             ("elemtype", "b32", "[map:space+], value=0..15"),
             ("interleave_layout", "b32", "[map:space+], value=0..2"),

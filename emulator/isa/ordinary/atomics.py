@@ -91,6 +91,11 @@ _Multimem = partial(Row, targets=_90, version="8.1", needs=MEMORY_NEEDS)
 _Fp8 = partial(_Multimem, targets=having("multimem.e4m3"), version="8.6")
 
 
+def _of_bytes(operands: str, types: str) -> str:
+    """The operands of fp8: any register of 32 bits may hold four."""
+    return operands.replace("*vec", ":b32*vec") if "x4" in types else operands
+
+
 def _loads_reduced() -> Iterator[Row]:
     load = partial(_Multimem, rule="multimem.reduce", effects="reads polls")
     small = partial(_Fp8, rule="multimem.reduce", effects="reads polls")
@@ -105,8 +110,9 @@ def _loads_reduced() -> Iterator[Row]:
                 wide = f"add.accumulator=acc::f32{vec}"
                 yield load(form % (wide, "", types), _LOADED, version="8.2")
         for vec, types in _FP8:
-            yield small(form % ("min|max", vec, types), _LOADED)
-            yield sums(form % ("add{.accumulator=acc::f16}", vec, types), _LOADED)
+            loaded = _of_bytes(_LOADED, types)
+            yield small(form % ("min|max", vec, types), loaded)
+            yield sums(form % ("add{.accumulator=acc::f16}", vec, types), loaded)
 
 
 def _stores_multicast() -> Iterator[Row]:
@@ -116,7 +122,7 @@ def _stores_multicast() -> Iterator[Row]:
         for vec, types, _ in _FLOATS:
             yield _Multimem(form % (vec, types), _STORED, effects="writes")
         for vec, types in _FP8:
-            yield _Fp8(form % (vec, types), _STORED, effects="writes")
+            yield _Fp8(form % (vec, types), _of_bytes(_STORED, types), effects="writes")
 
 
 def _reductions_multicast() -> Iterator[Row]:

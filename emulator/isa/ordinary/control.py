@@ -114,6 +114,7 @@ _SYNCHRONISATION = (
     _Fence("fence.acquire.sync_restrict::shared::cluster.cluster", "", "", _90, "8.6"),
     _Fence("fence.release.sync_restrict::shared::cta.cluster", "", "", _90, "8.6"),
     _Fence("fence.mbarrier_init.release.cluster", "", "", _90, "8.0"),
+    _Fence("fence.alias.sync_restrict::read.release.sys", "", "", _90, "9.5"),
     _Fence("fence.proxy!.alias", "", version="7.5"),
     _Fence("fence.proxy!.async{.space=global|shared::cta|shared::cluster}", "", "", _90, "8.0"),
     _Fence("fence.proxy!.tensormap::generic.release.scope=cta|cluster|gpu|sys", "", "", _90, "8.3"),
