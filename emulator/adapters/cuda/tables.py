@@ -70,6 +70,12 @@ def runtime12_functions() -> tuple[Function, ...]:
     return (*(f for f in runtime_functions() if f.name not in names), *other)
 
 
+@cache
+def nvml_functions() -> tuple[Function, ...]:
+    """The functions of libnvidia-ml.so.1, in the order of their trampolines."""
+    return tuple(Function(name, 0, kinds.strip("-")) for name, kinds in _rows("nvml.txt"))
+
+
 class ErrorTexts(NamedTuple):
     """Names of an error in cuda.h and in cuda_runtime_api.h, "-" where one has no such code, and
     its description."""
