@@ -28,6 +28,8 @@ _R = TypeVar("_R")
 
 #: share of elements that are not ordinary, above which all are computed by `vector`
 _MOSTLY_ORDINARY = 0.9
+#: share of elements out of reach of compiled code, above which NumPy computes all faster
+_RARE = 0.02
 #: products of one piece of a batch: what fits a cache, and what keeps threads busy
 _PIECE, _COMPILED_PIECE = 1 << 18, 1 << 20
 #: elements of A and B that are decoded at a time without compiled code
@@ -196,6 +198,8 @@ def _matmul(arithmetic: Arithmetic, x: Operands, k: int, engine: Engine) -> Arra
     if engine == "reference":
         return _by_dots(reference.dot, arithmetic, x, k)
     found = _fast(arithmetic, x, k, engine)
+    if engine == "compiled" and found is not None and found[1].mean() > _RARE:
+        found = _fast(arithmetic, x, k, "vector") or found
     if found is not None:
         return _settled(arithmetic, x, k, *found)
     if x.a.shape[-1] == k or plan(arithmetic, k) is None:

@@ -343,6 +343,26 @@ def test_a_program_that_runs_too_long_is_ended():
     assert code == 124 and "longer than 1.0 s" in err
 
 
+#: what a program asks NVML for: the number of GPUs, the first one's name, and a second one
+ASKS_NVML = """
+import ctypes
+nvml = ctypes.CDLL("libnvidia-ml.so.1")
+nvml.nvmlErrorString.restype = ctypes.c_char_p
+count, device, name = ctypes.c_uint(), ctypes.c_void_p(), ctypes.create_string_buffer(96)
+assert nvml.nvmlInit_v2() == nvml.nvmlDeviceGetCount_v2(ctypes.byref(count)) == 0
+assert nvml.nvmlDeviceGetHandleByIndex_v2(0, ctypes.byref(device)) == 0
+assert nvml.nvmlDeviceGetName(device, name, 96) == 0
+assert nvml.nvmlDeviceGetName(device, name, 5) == 7
+wrong = nvml.nvmlDeviceGetHandleByIndex_v2(1, ctypes.byref(ctypes.c_void_p()))
+print(count.value, name.value.decode(), "|", nvml.nvmlErrorString(wrong).decode())
+"""
+
+
+def test_nvml_finds_the_gpu():
+    code, out, err = run("--gpu", "A100", "--", sys.executable, "-c", ASKS_NVML)
+    assert (code, out) == (0, "1 NVIDIA A100 (emulated) | An argument is invalid\n"), err
+
+
 def test_numba_adds_vectors():
     pytest.importorskip("numba_cuda")
     script = (

@@ -1,6 +1,7 @@
 """Tables and pure parts of the CUDA driver and runtime: functions, errors, fat binaries, memory."""
 
 import ctypes
+import gc
 import re
 import struct
 
@@ -69,10 +70,12 @@ def test_a_name_and_a_version_find_a_symbol(name, version, symbol):
     assert symbol_for(name, version) == symbol
 
 
-def test_errors_have_the_names_of_both_interfaces():
-    assert errors()[700] == ("CUDA_ERROR_ILLEGAL_ADDRESS", "cudaErrorIllegalAddress")
-    assert errors()[801] == ("CUDA_ERROR_NOT_SUPPORTED", "cudaErrorNotSupported")
-    assert errors()[98] == ("-", "cudaErrorInvalidDeviceFunction")
+def test_errors_have_the_names_of_both_interfaces_and_an_h100s_words():
+    names = "CUDA_ERROR_ILLEGAL_ADDRESS", "cudaErrorIllegalAddress"
+    assert errors()[700] == (*names, "an illegal memory access was encountered")
+    assert errors()[710].said == "device-side assert triggered"
+    assert errors()[98] == ("-", "cudaErrorInvalidDeviceFunction", "invalid device function")
+    assert errors()[10000].said == "an error that CUDA 13.0 does not have"
 
 
 def test_what_is_implemented_is_in_the_tables():
@@ -376,3 +379,33 @@ def test_values_go_where_callers_want_them():
     put(0, "I", 1)
     with pytest.raises(CudaError):
         get(0, "I")
+
+
+def test_a_condition_may_die_while_a_launch_runs():
+    from emulator.adapters.cuda.driver.devices import space
+
+    condition = Condition(1, True)
+    address = condition.address
+    with space().memory._alone():
+        del condition
+        gc.collect()
+    assert space().find(address) is not None
+    other = space().allocate(8, "device")
+    assert space().find(address) is None or other == address
+    space().release(other, "device")
+
+
+def test_logs_of_a_compilation_are_empty_when_it_has_nothing_to_say():
+    from emulator.adapters.cuda.driver import DRIVER
+
+    image = b".version 8.0\n.target sm_90\n.address_size 64\n.visible .entry k() { ret; }"
+    logs = [ctypes.create_string_buffer(b"left from before", 32) for _ in range(2)]
+    options, values = (
+        words("4I", 3, 4, 5, 6),
+        words("4Q", ctypes.addressof(logs[0]), 32, ctypes.addressof(logs[1]), 32),
+    )
+    out = ctypes.create_string_buffer(8)
+    at = ctypes.addressof
+    given = ctypes.create_string_buffer(image)
+    DRIVER["cuModuleLoadDataEx"](at(out), at(given), 4, at(options), at(values))
+    assert [log.value for log in logs] == [b"", b""]

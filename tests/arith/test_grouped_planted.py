@@ -18,6 +18,7 @@ quick = importlib.import_module("emulator.arith.matmul")
 def whatever_its_share(monkeypatch):
     """Elements are recomputed one by one, however many: the others come from the quick way."""
     monkeypatch.setattr(quick, "_MOSTLY_ORDINARY", 0)
+    monkeypatch.setattr(quick, "_RARE", 1)
 
 
 @cache

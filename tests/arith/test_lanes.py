@@ -119,6 +119,7 @@ def test_the_comparison_would_show(plant, monkeypatch):
     arrays = operands(ins, 2 * tiles.TOGETHER, 0.01, 4)
     want = matmul(arithmetic, *arrays, engine="vector")
     monkeypatch.setattr(sys.modules["emulator.arith.matmul"], "_MOSTLY_ORDINARY", 0)
+    monkeypatch.setattr(sys.modules["emulator.arith.matmul"], "_RARE", 1)
     assert_same_codes(matmul(arithmetic, *arrays, engine="compiled"), want)
     right, kind = tiles.chain_of_batch, tiles._kind
 

@@ -60,6 +60,7 @@ def drawn(case, seed, shape, count=2, regimes=REGIMES):
 def whatever_its_share(monkeypatch):
     """Elements are recomputed one by one, however many: the others come from the quick way."""
     monkeypatch.setattr(quick, "_MOSTLY_ORDINARY", 0)
+    monkeypatch.setattr(quick, "_RARE", 1)
 
 
 def check(case, engine, operands, want=None):
@@ -245,6 +246,39 @@ def test_ordinary_numbers_take_the_quick_way(engine, recomputed):
         assert not recomputed, case.name
 
 
+EXPONENTS = [
+    ((-100, -5), (-26, 4)), ((-26, 4), (-100, -5)), ((0, 100), (-20, 20)), ((-100, -60), (-9, -5)),
+]  # fmt: skip
+
+
+def of_exponents(rng, shape, least, largest):
+    """Codes of bf16 with exponents of an interval, and some zeros."""
+    exponent, rest = rng.integers(least, largest + 1, shape), rng.integers(0, 256, shape)
+    codes = (rest & 128) << 8 | exponent + 127 << 7 | rest & 127
+    return np.where(rng.random(shape) < 0.05, 0, codes).astype(np.uint16)
+
+
+@pytest.mark.parametrize(("left", "right"), EXPONENTS)
+def test_one_side_may_have_exponents_that_the_other_does_not_need(left, right, recomputed):
+    """Gradients are often as small as this, where weights are not."""
+    pytest.importorskip("llvmlite")
+    rng, case = np.random.default_rng(3), shape_case("mma hopper bf16 f32", 16)
+    a, b = of_exponents(rng, (1, 9, 32), *left), of_exponents(rng, (1, 40, 32), *right)
+    check(case, "compiled", (a, b, np.zeros((1, 9, 40), np.uint32)))
+    assert not recomputed
+
+
+@pytest.mark.parametrize("reach", [(-90, 0), (-126, 127)])
+def test_numpy_takes_what_compiled_code_mostly_cannot(reach, monkeypatch):
+    pytest.importorskip("llvmlite")
+    rng, case, asked = np.random.default_rng(4), shape_case("mma hopper bf16 f32", 16), []
+    fast = quick._fast
+    monkeypatch.setattr(quick, "_fast", lambda *given: asked.append(given[-1]) or fast(*given))
+    a, b = of_exponents(rng, (1, 9, 32), *reach), of_exponents(rng, (1, 40, 32), *reach)
+    check(case, "compiled", (a, b, np.zeros((1, 9, 40), np.uint32)))
+    assert asked == ["compiled", "vector"]
+
+
 @each_fast
 @pytest.mark.parametrize("where", ("mma hopper f16 f32", "mma ampere f16 f32"))
 def test_edges_within_f16_take_the_quick_way(where, engine, recomputed):
@@ -309,14 +343,20 @@ def test_an_overflow_to_infinity_marks_its_element(engine, recomputed):
 
 
 @each_fast
-@pytest.mark.parametrize(
-    ("power", "marked"), [(62, False), (63, False), (64, True), (-63, False), (-64, True)]
-)
-def test_elements_out_of_the_range_of_products_are_marked(power, marked, engine, recomputed):
-    """The limits of `fused_tiles`, exactly: each side of 2**63 and of 2**-63; float64 has more."""
+@pytest.mark.parametrize(("power", "other", "marked"), [
+    (100, 0, False), (101, 0, True), (-100, 0, False), (-101, 0, True),
+    (63, 63, False), (64, 63, True), (-63, -63, False), (-64, -63, True),
+])  # fmt: skip
+def test_elements_out_of_the_range_of_products_are_marked(
+    power, other, marked, engine, recomputed, monkeypatch
+):
+    """The limits of `fused_tiles`, exactly: those of an element, and those of two sides that want
+    the same room; float64 has more."""
+    monkeypatch.setattr(quick, "_RARE", 1)
     case = shape_case("mma hopper tf32 f32", 8)
     operands = gaussian(case, 40, 50, 8)
     operands[0][2, 3] = power + 127 << 23 | 0x7FE000
+    operands[1][7, 4] = other + 127 << 23 | 0x7FE000
     check(case, engine, operands)
     marked = marked and engine == "compiled"
     assert bool(recomputed) == marked
@@ -327,6 +367,7 @@ def test_elements_out_of_the_range_of_products_are_marked(power, marked, engine,
 @pytest.mark.parametrize("share", (0.05, 0.5))
 def test_many_marked_elements_are_computed_all_together(share, engine, monkeypatch):
     called = []
+    monkeypatch.setattr(quick, "_RARE", 1)
     monkeypatch.setattr(quick, "_recompute", lambda *_: called.append("one by one"))
     monkeypatch.setattr(quick, "_by_dots", lambda *_: called.append("all") or operands[2][None])
     case = shape_case("mma hopper bf16 f32", 16)

@@ -23,6 +23,7 @@ pytestmark = pytest.mark.sampled(5)
 def whatever_its_share(monkeypatch):
     """Elements are recomputed one by one, however many: the others come from the quick way."""
     monkeypatch.setattr(quick, "_MOSTLY_ORDINARY", 0)
+    monkeypatch.setattr(quick, "_RARE", 1)
     if importlib.util.find_spec("llvmlite"):
         # What lies in lanes has plants of its own, in test_lanes.
         monkeypatch.setattr("emulator.arith.fast.fused_tiles.suits_lanes", lambda *_: False)

@@ -1,4 +1,5 @@
-"""The shared libraries libcuda.so.1 and libcudart.so: trampolines in C, built once into a cache."""
+"""The shared libraries of the driver, the runtime and NVML: trampolines in C, built once into a
+cache."""
 
 from __future__ import annotations
 
@@ -15,6 +16,7 @@ from emulator.adapters.cuda.tables import (
     C_TYPES,
     Function,
     driver_functions,
+    nvml_functions,
     runtime12_functions,
     runtime_functions,
 )
@@ -25,6 +27,7 @@ LIBRARIES: dict[str, tuple[Sequence[Function], str]] = {
     "libcuda.so.1": (driver_functions(), ""),
     "libcudart.so.13": (runtime_functions(), "libcudart.so.13"),
     "libcudart.so.12": (runtime12_functions(), "libcudart.so.12"),
+    "libnvidia-ml.so.1": (nvml_functions(), ""),
 }
 _SUPPORT = Path(__file__).parent / "trampolines.c"
 #: the compiler NVRTC, which stands in front of the real one, and its C source

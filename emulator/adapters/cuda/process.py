@@ -14,6 +14,7 @@ from emulator.adapters.cuda.settings import settings
 from emulator.adapters.cuda.tables import (
     Function,
     driver_functions,
+    nvml_functions,
     runtime12_functions,
     runtime_functions,
 )
@@ -38,6 +39,10 @@ def attach(library: str, slot: int, end_calls: int, call_later: int) -> None:
 
     if library == "libcuda.so.1":
         target = _target(driver_functions(), DRIVER, lambda code: code, call_later)
+    elif library == "libnvidia-ml.so.1":
+        from emulator.adapters.cuda.nvml import NVML, code_of
+
+        target = _target(nvml_functions(), NVML, code_of, call_later)
     else:
         from emulator.adapters.cuda.runtime import RUNTIME, remember
 

@@ -43,6 +43,7 @@ __all__ = ["RUNTIME", "remember"]
 
 _INVALID_FUNCTION, _INVALID_SYMBOL, _NOT_READY = 98, 13, 600
 _NO_DEVICE = 101
+_UNKNOWN_CODE = "unrecognized error code"
 
 
 @dataclass
@@ -270,13 +271,12 @@ def peek_error() -> int:
 
 @runtime("cudaGetErrorName")
 def error_name(code: int) -> int:
-    return lasting(errors().get(code, ("", "unrecognized error code"))[1])
+    return lasting(errors()[code].runtime if code in errors() else _UNKNOWN_CODE)
 
 
 @runtime("cudaGetErrorString")
 def error_string(code: int) -> int:
-    names = errors().get(code)
-    return lasting(devices.described(names[0]) if names else "unrecognized error code")
+    return lasting(errors()[code].said if code in errors() else _UNKNOWN_CODE)
 
 
 @runtime("cudaGetDevice")
@@ -314,7 +314,14 @@ _FIELDS = (
     (296, "Q", 8), (304, "i", 12), (308, "i", 10), (312, "Q", 11), (320, "i", 1), (324, "i", 2),
     (328, "i", 3), (332, "i", 4), (336, "i", 5), (340, "i", 6), (344, "i", 7), (352, "Q", 9),
     (360, "i", 75), (364, "i", 76), (368, "Q", 14), (376, "Q", 51), (384, "i", 16), (388, "i", 18),
-    (392, "i", 19), (560, "i", 31), (564, "i", 32), (568, "i", 33), (572, "i", 34), (576, "i", 50),
+    (392, "i", 19), (396, "i", 21), (400, "i", 77), (404, "i", 22), (408, "i", 23), (412, "i", 73),
+    (416, "i", 74), (420, "i", 70), (424, "i", 71), (428, "i", 72), (432, "i", 45), (436, "i", 46),
+    (440, "i", 24), (444, "i", 25), (448, "i", 26), (452, "i", 47), (456, "i", 48), (460, "i", 49),
+    (464, "i", 52), (468, "i", 42), (472, "i", 43), (476, "i", 27), (480, "i", 28), (484, "i", 29),
+    (488, "i", 53), (492, "i", 54), (496, "i", 55), (500, "i", 56), (504, "i", 57), (508, "i", 58),
+    (512, "i", 59), (516, "i", 60), (520, "i", 61), (524, "i", 62), (528, "i", 63), (532, "i", 64),
+    (536, "i", 65), (540, "i", 66), (544, "i", 67), (548, "i", 68), (552, "Q", 30), (560, "i", 31),
+    (564, "i", 32), (568, "i", 33), (572, "i", 34), (576, "i", 50),
     (584, "i", 40), (588, "i", 41), (592, "i", 37), (596, "i", 38), (600, "i", 108),
     (604, "i", 39), (608, "i", 78), (612, "i", 79), (616, "i", 80), (624, "Q", 81),
     (632, "i", 82), (636, "i", 83), (648, "i", 86), (652, "i", 88), (656, "i", 89),

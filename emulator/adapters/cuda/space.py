@@ -37,6 +37,9 @@ class Space:
         self._offsets: dict[int, int] = {}
         #: what is kept with a buffer until it is freed, by address
         self.notes: dict[int, object] = {}
+        #: buffers of the device that nothing refers to any more: they are freed when the next one
+        #: is made, as Python may find this out while a launch runs
+        self.forgotten: list[int] = []
 
     def allocate(self, size: int, kind: Kind) -> int:
         """The address of new bytes, which are zero."""
@@ -46,6 +49,8 @@ class Space:
         """New bytes, which are zero, and which programs cannot reach yet."""
         if size <= 0:
             raise CudaError(INVALID_VALUE)
+        while self.forgotten:
+            self.release(self.forgotten.pop(), "device")
         if self.used + size > self.total:
             raise CudaError(OUT_OF_MEMORY)
         array, offset = self.file.new(size)

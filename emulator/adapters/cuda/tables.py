@@ -42,9 +42,9 @@ class Function(NamedTuple):
         return struct.Struct("<" + "".join(_FORMATS[kind] for kind in self.kinds))
 
 
-def _rows(name: str) -> list[list[str]]:
+def _rows(name: str, splits: int = -1) -> list[list[str]]:
     lines = (_HERE / name).read_text().splitlines()
-    return [line.split() for line in lines if not line.startswith("#")]
+    return [line.split(maxsplit=splits) for line in lines if not line.startswith("#")]
 
 
 @cache
@@ -71,9 +71,25 @@ def runtime12_functions() -> tuple[Function, ...]:
 
 
 @cache
-def errors() -> dict[int, tuple[str, str]]:
-    """Code -> its name in cuda.h and in cuda_runtime_api.h; "-" where one has no such code."""
-    return {int(code): (driver, runtime) for code, driver, runtime in _rows("errors.txt")}
+def nvml_functions() -> tuple[Function, ...]:
+    """The functions of libnvidia-ml.so.1, in the order of their trampolines."""
+    return tuple(Function(name, 0, kinds.strip("-")) for name, kinds in _rows("nvml.txt"))
+
+
+class ErrorTexts(NamedTuple):
+    """Names of an error in cuda.h and in cuda_runtime_api.h, "-" where one has no such code, and
+    its description."""
+
+    driver: str
+    runtime: str
+    said: str = "an error that CUDA 13.0 does not have"
+
+
+@cache
+def errors() -> dict[int, ErrorTexts]:
+    """The errors by their codes."""
+    rows = _rows("errors.txt", 3)
+    return {int(code): ErrorTexts(*texts) for code, *texts in rows}
 
 
 @cache

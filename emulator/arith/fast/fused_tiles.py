@@ -25,6 +25,10 @@ from emulator.arith.fast.threads import in_threads, run_in_threads
 TOGETHER, _FEW_COLUMNS = COLUMNS, 32
 #: Exponents of ordinary elements: their products are normal float32 numbers.
 _ORDINARY, _BIAS = 63, 127
+#: exponents of elements that float32 holds with room below for their significands
+_FARTHEST = 100
+#: the biased exponent of infinities and NaNs in 8 bits
+_SPECIAL = 255
 #: elements that are worth a thread to decode, and parts that they come in
 _WORTH_A_THREAD, _PARTS = 1 << 17, 16
 #: the largest span of a side's exponents for lanes of 8 bits
@@ -260,27 +264,79 @@ def _reaches(
     plan: FusedPlan, left: Side, right: Side, scale: Format | None
 ) -> tuple[_Reach, _Reach]:
     """Properties of the elements of both sides."""
+    sides = left, right
+    wide = scale is None and all(_largest(fmt) > _ORDINARY for fmt, *_ in sides)
     found: dict[int, _Reach] = {}
+    spans: dict[int, _Span] = {}
+
+    def measure(side: int) -> None:
+        spans[side] = _span(sides[side]) if wide else _ALL_ORDINARY
 
     def look(side: int) -> None:
-        found[side] = _reach(plan, (left, right)[side], scale)
+        found[side] = _reach(plan, sides[side], scale, ordinary[side])
 
-    in_threads(look, range(2), 1 + (left[1].size + right[1].size) // _WORTH_A_THREAD)
+    threads = 1 + (left[1].size + right[1].size) // _WORTH_A_THREAD
+    in_threads(measure, range(2), threads)
+    ordinary = _shared(spans[0], spans[1])
+    in_threads(look, range(2), threads)
     return found[0], found[1]
 
 
-def _reach(plan: FusedPlan, side: Side, scale: Format | None) -> _Reach:
+class _Span(NamedTuple):
+    """An interval of exponents."""
+
+    least: int
+    largest: int
+
+
+_ALL_ORDINARY = _Span(-_ORDINARY, _ORDINARY)
+
+
+def _largest(fmt: Format) -> int:
+    """The largest exponent of a format."""
+    return (fmt.max_finite >> (fmt.mantissa_bits + fmt.ignored_bits)) - fmt.bias
+
+
+def _fields(fmt: Format, codes: Array) -> Array:
+    """The biased exponents, of 8 bits, of codes."""
+    return (codes >> codes.dtype.type(fmt.mantissa_bits + fmt.ignored_bits)).astype(np.uint8)
+
+
+def _span(side: Side) -> _Span:
+    """The exponents of a side's normal numbers."""
+    fmt, codes, _ = side
+    fields = _fields(fmt, codes)
+    least, largest = int(fields.min()), int(fields.max())
+    if least == 0 or largest == _SPECIAL:
+        some = fields[(fields != 0) & (fields != _SPECIAL)]
+        least, largest = (int(some.min()), int(some.max())) if some.size else (fmt.bias,) * 2
+    return _Span(least - fmt.bias, largest - fmt.bias)
+
+
+def _shared(a: _Span, b: _Span) -> tuple[_Span, _Span]:
+    """The exponents that are ordinary on either side: what one side does not need of them, the
+    other may have."""
+
+    def limits(a: int, b: int) -> tuple[int, int]:
+        of_a = min(a, 2 * _ORDINARY - min(b, _ORDINARY), _FARTHEST)
+        return of_a, min(b, 2 * _ORDINARY - of_a, _FARTHEST)
+
+    least, largest = limits(-a.least, -b.least), limits(a.largest, b.largest)
+    return _Span(-least[0], largest[0]), _Span(-least[1], largest[1])
+
+
+def _reach(plan: FusedPlan, side: Side, scale: Format | None, ordinary: _Span) -> _Reach:
     """Range of the elements of a side, by its format, or where that says too little, by all of
     them."""
     fmt, codes, scales = side
     # A conversion is exact: only the exponents of subnormals change.
     least = max(fmt.emin - fmt.mantissa_bits, (plan.widen or fmt).emin)
-    largest = (fmt.max_finite >> (fmt.mantissa_bits + fmt.ignored_bits)) - fmt.bias
+    largest = _largest(fmt)
     is_wide = scales is None and largest > _ORDINARY
     if is_wide:
-        fields = (codes >> codes.dtype.type(fmt.mantissa_bits + fmt.ignored_bits)).astype(np.uint8)
+        fields = _fields(fmt, codes)
         least, largest = int(fields.min()) - fmt.bias, int(fields.max()) - fmt.bias
-        if least >= -_ORDINARY and largest <= _ORDINARY:
+        if least >= ordinary.least and largest <= ordinary.largest:
             return _Reach(least, largest, None, False)
     odd = nonfinite = None
     if fmt.specials != "none":
@@ -301,7 +357,8 @@ def _reach(plan: FusedPlan, side: Side, scale: Format | None) -> _Reach:
         odd = odd | (some & ((power + largest > _ORDINARY) | (power + least < -_ORDINARY))).any(-1)
         least, largest = -2 * _ORDINARY, _ORDINARY
     elif is_wide:
-        outside = (fields - np.uint8(fmt.bias - _ORDINARY)) > 2 * _ORDINARY
+        first, last = ordinary.least + fmt.bias, ordinary.largest + fmt.bias
+        outside = (fields < first) | (fields > last)
         fields[outside] = fmt.bias
         least, largest = int(fields.min()) - fmt.bias, int(fields.max()) - fmt.bias
         outside &= (codes & size_mask) != 0

@@ -117,24 +117,19 @@ def driver_version(out: int) -> None:
 
 @driver("cuGetErrorName")
 def error_name(code: int, out: int) -> int:
-    return _error_text(code, out, lambda name: name)
+    return _error_text(code, out, "driver")
 
 
 @driver("cuGetErrorString")
 def error_string(code: int, out: int) -> int:
-    return _error_text(code, out, described)
+    return _error_text(code, out, "said")
 
 
-def described(name: str) -> str:
-    """Description of an error, from its name."""
-    words = name.removeprefix("CUDA_ERROR_").removeprefix("CUDA_").replace("_", " ").lower()
-    return "no error" if words == "success" else words
-
-
-def _error_text(code: int, out: int, words: Any) -> int:
-    name = errors().get(code, ("-",))[0]
-    put(out, "Q", 0 if name == "-" else lasting(words(name)))
-    return INVALID_VALUE if name == "-" else 0
+def _error_text(code: int, out: int, kind: str) -> int:
+    found = errors().get(code)
+    is_known = found is not None and found.driver != "-"
+    put(out, "Q", lasting(getattr(found, kind)) if is_known else 0)
+    return 0 if is_known else INVALID_VALUE
 
 
 @cache

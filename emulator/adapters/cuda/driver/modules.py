@@ -45,7 +45,7 @@ MOST_DYNAMIC = 8
 #: CUjitInputType
 _LTO_INPUT = 5
 #: CUjit_option of the buffer for errors, and of its size
-_ERROR_LOG, _ERROR_LOG_BYTES = 5, 6
+_INFO_LOG, _INFO_LOG_BYTES, _ERROR_LOG, _ERROR_LOG_BYTES = 3, 4, 5, 6
 #: version of the wrapper of a fat binary that was linked of others
 _LINKED = 2
 #: how LLVM's bitcode begins, and NVIDIA's LTO-IR in a file of its own
@@ -205,9 +205,32 @@ def _file(path: int) -> bytes:
         raise CudaError(INVALID_FILE) from None
 
 
-@driver("cuModuleLoadData", "cuModuleLoadDataEx", "cuModuleLoadFatBinary", "cuLibraryLoadData")
-def load(out: int, image: int, *_: int) -> None:
+@driver("cuModuleLoadData", "cuModuleLoadFatBinary")
+def load(out: int, image: int) -> None:
     put(out, "Q", handles.add(Loaded(ptx_of(image_at(image)))))
+
+
+@driver("cuModuleLoadDataEx")
+def load_with_options(out: int, image: int, count: int, options: int, values: int) -> None:
+    _options(count, options, values)
+    load(out, image)
+
+
+@driver("cuLibraryLoadData")
+def load_library(out: int, image: int, options: int, values: int, count: int, *_: int) -> None:
+    _options(count, options, values)
+    load(out, image)
+
+
+def _options(count: int, options: int, values: int) -> dict[int, int]:
+    """Options of a compilation: those with 32 bits have them in the place of a pointer. The logs
+    that a program wants are empty, until there is something to say."""
+    if not count:
+        return {}
+    given = dict(zip(get(options, f"{count}I"), get(values, f"{count}Q"), strict=True))
+    for log, room in ((_INFO_LOG, _INFO_LOG_BYTES), (_ERROR_LOG, _ERROR_LOG_BYTES)):
+        put_text(given.get(log, 0), given.get(room, 0) & 0xFFFFFFFF, "")
+    return given
 
 
 @driver("cuModuleLoad", "cuLibraryLoadFromFile")
@@ -318,7 +341,7 @@ def parameter_count(function: int, out: int) -> None:
 
 @driver("cuLinkCreate_v2")
 def link_create(count: int, options: int, values: int, out: int) -> None:
-    given = dict(zip(get(options, f"{count}I"), get(values, f"{count}Q"), strict=True))
+    given = _options(count, options, values)
     log, room = given.get(_ERROR_LOG, 0), given.get(_ERROR_LOG_BYTES, 0)
     put(out, "Q", handles.add(Linking(log, room & 0xFFFFFFFF)))
 

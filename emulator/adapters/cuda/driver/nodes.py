@@ -92,7 +92,7 @@ class Condition:
         self.address = space().allocate(4, "device")
         put(self.address, "I", self.default)
         # An instance may need it longer than its graph.
-        weakref.finalize(self, space().release, self.address, "device").atexit = False
+        weakref.finalize(self, space().forgotten.append, self.address).atexit = False
 
     @property
     def value(self) -> int:

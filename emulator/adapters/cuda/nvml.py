@@ -1,0 +1,84 @@
+"""The management library NVML, for programs that ask which GPUs there are."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+
+from emulator.adapters.cuda.calls import lasting, put, put_text
+from emulator.adapters.cuda.chips import target
+from emulator.adapters.cuda.driver import devices
+from emulator.adapters.cuda.settings import settings
+
+#: the handle of the one device
+_DEVICE = 1
+_INVALID, _TOO_SMALL = 2, 7
+#: errors of the driver's door -> those of NVML
+_CODES = {3: 1, 801: 3}
+_SAID = {
+    0: "The operation was successful", 1: "NVML was not initialized", 2: "An argument is invalid",
+    3: "Not Supported", 7: "The size is too small",
+}  # fmt: skip
+
+
+def _ready(*_: int) -> None:
+    """There is nothing to start or to end."""
+
+
+def _count(out: int) -> None:
+    put(out, "I", 1)
+
+
+def _by_index(index: int, out: int) -> int:
+    put(out, "Q", _DEVICE)
+    return _INVALID if index else 0
+
+
+def _index(device: int, out: int) -> None:
+    put(out, "I", 0)
+
+
+def _name(device: int, out: int, room: int) -> int:
+    return _text(out, room, f"NVIDIA {settings().chip.name} (emulated)")
+
+
+def _uuid(device: int, out: int, room: int) -> int:
+    raw = f"emulated {target().name}".encode()
+    return _text(out, room, f"GPU-{uuid.UUID(bytes=raw.ljust(16, bytes(1))[:16])}")
+
+
+def _memory(device: int, out: int) -> None:
+    space = devices.space()
+    put(out, "3Q", space.total, space.total - space.used, space.used)
+
+
+def _capability(device: int, major: int, minor: int) -> None:
+    devices.device_capability(major, minor, 0)
+
+
+def _said(code: int) -> int:
+    return lasting(_SAID.get(code, "Unknown Error"))
+
+
+def _text(out: int, room: int, text: str) -> int:
+    if room <= len(text):
+        return _TOO_SMALL
+    put_text(out, room, text)
+    return 0
+
+
+def code_of(code: int) -> int:
+    """The code of NVML for one of the driver's door."""
+    return _CODES.get(code, code)
+
+
+#: what is there, by symbol
+NVML: dict[str, Callable[..., int | None]] = {
+    "nvmlInit": _ready, "nvmlInit_v2": _ready, "nvmlInitWithFlags": _ready, "nvmlShutdown": _ready,
+    "nvmlDeviceGetCount": _count, "nvmlDeviceGetCount_v2": _count,
+    "nvmlDeviceGetHandleByIndex": _by_index, "nvmlDeviceGetHandleByIndex_v2": _by_index,
+    "nvmlDeviceGetIndex": _index, "nvmlDeviceGetName": _name, "nvmlDeviceGetUUID": _uuid,
+    "nvmlDeviceGetMemoryInfo": _memory, "nvmlDeviceGetCudaComputeCapability": _capability,
+    "nvmlErrorString": _said, "nvmlSystemGetCudaDriverVersion": devices.driver_version,
+    "nvmlSystemGetCudaDriverVersion_v2": devices.driver_version,
+}  # fmt: skip
