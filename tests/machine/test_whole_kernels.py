@@ -148,6 +148,42 @@ def test_phases(name, four_threads, monkeypatch):
     assert begun[:2] == [loop_function.APART, loop_function.SERIAL]
 
 
+def test_a_block_alone_stores_first_and_last(four_threads):
+    assert_same(kernel(STORES["work, store, work, store"]), 1, 64, [words(64), np.zeros(64, U32)])
+
+
+#: warps of 12 blocks go round 1 to 5 times
+ROUNDS = kernel(f"""ld.global.u32 %r5, [%rd1]; shr.u32 %r6, %r0, 5; rem.u32 %r6, %r6, 5;
+    mov.u32 %r4, 0; AGAIN: {_WORK} add.u32 %r4, %r4, 1; setp.le.u32 %p1, %r4, %r6;
+    @%p1 bra AGAIN; st.global.u32 [%rd2], %r5;""")
+
+
+def test_groups_that_execute_the_same_parts_are_counted_once(four_threads):
+    """The statements of all are those of the warps that go round most often."""
+    _, counters = assert_same(ROUNDS, 12, 64, [words(768), np.zeros(768, U32)])
+    assert counters["statements"] > 5 * len(_WORK.split(";"))
+
+
+def test_a_hash_that_tells_no_groups_apart_is_noticed(four_threads, monkeypatch):
+    monkeypatch.setattr(loop_function, "_MIX", 0)
+    with pytest.raises(AssertionError):
+        assert_same(ROUNDS, 12, 64, [words(768), np.zeros(768, U32)])
+
+
+@pytest.mark.parametrize("block", [(5, 3, 2), (32, 2), 40, (8, 8, 2)], ids=str)
+def test_words_of_a_blocks_threads(block):
+    """Special registers that are the same in all blocks, in warps that are whole or not."""
+    names = ["%tid.x", "%tid.y", "%tid.z", "%laneid", "%warpid", "%lanemask_lt", "%ctaid.x"]
+    mixed = "".join(f"mov.u32 %r6, {x}; mad.lo.u32 %r5, %r5, 31, %r6;" for x in names)
+    text = kernel(f"""mov.u32 %r5, 0; mov.u32 %r4, 0; AGAIN: {mixed} add.u32 %r4, %r4, 1;
+        setp.lt.u32 %p1, %r4, 9; @%p1 bra AGAIN; mov.u32 %r6, %ntid.x; mov.u32 %r7, %ntid.y;
+        mov.u32 %r8, %tid.y; mov.u32 %r9, %tid.z; mad.lo.u32 %r9, %r9, %r7, %r8;
+        mov.u32 %r8, %tid.x; mad.lo.u32 %r9, %r9, %r6, %r8; mov.u32 %r8, %ctaid.x;
+        mad.lo.u32 %r9, %r8, 128, %r9; ld.param.u64 %rd2, [b];
+        mad.wide.u32 %rd2, %r9, 4, %rd2; st.global.u32 [%rd2], %r5;""")
+    assert_same(text, 6, block, [words(768), np.zeros(768, U32)])
+
+
 def test_stores_of_blocks_to_one_place_do_not_depend_on_threads(monkeypatch):
     """Blocks store to the same words, after work of different length."""
     text = kernel(f"""ld.global.u32 %r5, [%rd1]; and.b32 %r6, %r1, 3; mov.u32 %r4, 0;

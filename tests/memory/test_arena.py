@@ -86,6 +86,31 @@ def test_a_journal_keeps_a_part_of_what_is_large():
     assert sum(len(old) for _, old in arena._journal) < 1 << 22
 
 
+@pytest.mark.parametrize("size", [1 << 20, 5 << 20], ids=["one thread", "several threads"])
+def test_the_journal_keeps_at_once_what_is_expected(size):
+    rng = np.random.default_rng(size)
+    arena, held = Arena(), rng.integers(0, 256, size, np.uint8)
+    before = held.copy()
+    made = arena.allocate("A", size, address=FAR, held=held)
+    other = arena.allocate("B", 64, address=FAR + 2 * size, held=np.zeros(64, np.uint8))
+    with arena.expecting(FAR + 100, FAR + 4 * size):
+        arena.keep(made, size // 2, size // 2 + 4)
+    assert arena._kept[made] == (100, size) and other not in arena._kept
+    held[100:] = 7
+    arena.roll_back()
+    assert (held == before).all()
+    arena.keep(other, 0, 4)
+    assert arena._kept[other] == (0, 64)
+
+
+def test_the_journal_keeps_no_more_than_it_needs_where_too_much_is_expected():
+    arena, held = Arena(), np.zeros(1 << 28, np.uint8)
+    made = arena.allocate("A", len(held), address=FAR, held=held)
+    with arena.expecting(FAR, FAR + len(held)):
+        arena.keep(made, 0, 4)
+    assert sum(len(old) for _, old in arena._journal) < 1 << 22
+
+
 def test_a_copy_has_bytes_of_its_own_at_the_same_places():
     arena, held = Arena(), np.arange(64, dtype=np.uint8)
     arena.allocate("A", 64, address=FAR + 4, held=held)

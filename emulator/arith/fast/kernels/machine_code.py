@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import gc
 import hashlib
 import os
 import sys
@@ -160,6 +161,9 @@ def _is_known(key: str) -> bool:
 def _compile(ir: str, machine: Any) -> bytes:
     """Machine code, without passes over the IR before: kernels are written as they are to run, and
     measured, the passes take three times as long as all else and gain nothing."""
+    if len(ir) >= _LARGE:
+        # The objects that it was written with refer to each other, and take more memory than LLVM.
+        gc.collect()
     module = llvm.parse_assembly(ir)
     module.verify()
     code: bytes = machine.emit_object(module)
