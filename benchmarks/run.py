@@ -6,7 +6,8 @@
   instruction all of k counts), the median of some runs after one that does not count. "NumPy is"
   says how many times faster NumPy's float32 matmul of the same size is, measured just before.
 - batches: `execute` on many warps or warpgroups. "gemm is" says how many times faster `gemm` does
-  the same multiply-adds, measured in turns with each batch.
+  the same multiply-adds, measured in turns with each batch; "one by one": than one call for each
+  warpgroup.
 - recorded: launches of the kernels in tests/golden in CPU seconds. "cold" and "warm" are the first
   launch of a process with an empty and with a filled cache; "ratio" compares later launches with
   those of engine "vector". "check" is engine "vector" with check=True.
@@ -250,8 +251,9 @@ BATCHES = (
 )
 
 
-def batch_work(batch: Batch) -> tuple[Callable[[], object], int]:
-    """What runs a batch of warps with operands of their own, and its multiply-adds."""
+def batch_works(batch: Batch) -> tuple[list[Callable[[], object]], int]:
+    """What runs a batch of warps with operands of their own, and if they are warpgroups, what runs
+    one after the other; and its multiply-adds."""
     ins, count = Instruction.parse(batch.opcode), batch.count
     rng = np.random.default_rng(0)
     given: dict[str, object] = {}
@@ -282,29 +284,31 @@ def batch_work(batch: Batch) -> tuple[Callable[[], object], int]:
     if ins.is_block_scaled:
         one = 0x7F7F7F7F if ins.scale_type == "ue8m0" else 0x38383838
         given["scale_a"] = given["scale_b"] = np.full((count, 32), one, np.uint32)
-    return (
-        lambda: execute(ins, target=batch.target, engine=ENGINE, **given),
-        count * ins.m * ins.n * ins.k,
-    )
+    run = partial(execute, ins, target=batch.target, engine=ENGINE)
+    works: list[Callable[[], object]] = [partial(run, **given)]
+    if ins.is_wgmma:
+        single = [{name: x[i] for name, x in given.items()} for i in range(count)]
+        works.append(lambda: [run(**one) for one in single])
+    return works, count * ins.m * ins.n * ins.k
 
 
 def batches(size: int, repeat: int) -> None:
-    print(f"{'execute on batches':92} {'count':>6} {'GMAC/s':>8} {'gemm is':>8}")
+    print(f"{'execute on batches':92} {'count':>6} {'GMAC/s':>8} {'gemm is':>8} one by one")
     for batch in BATCHES:
-        work, multiply_adds = batch_work(batch)
+        works, multiply_adds = batch_works(batch)
         ins = Instruction.parse(batch.beside)
         a, b = operands(ins, size, size, size)
 
         def beside(ins=ins, a=a, b=b, target=batch.target) -> object:
             return gemm(a, b, instruction=ins, target=target, codes=True, engine=ENGINE)
 
-        ideal, took = in_turns((beside, work), 2 * repeat)
-        rate = size**3 / ideal
+        ideal, *took = in_turns((beside, *works), 2 * repeat)
         where = f" {batch.swizzle}-byte swizzle" if "wgmma" in batch.opcode else ""
         name = short(batch.opcode) + where
         name += ", A in memory" if batch.a_in_memory else ""
-        reached = multiply_adds / took
-        print(f"{name:92} {batch.count:6} {reached / 1e9:8.3f} {rate / reached:7.1f}×", flush=True)
+        ratios = (f"{x / multiply_adds * size**3 / ideal:7.1f}×" for x in took)
+        rate = multiply_adds / took[0] / 1e9
+        print(f"{name:92} {batch.count:6} {rate:8.3f} {'   '.join(ratios)}", flush=True)
 
 
 # --- recorded kernels -----------------------------------------------------------------------------
@@ -447,12 +451,26 @@ a, b = (rng.integers(0, 0x3C00, ({size}, {size}), np.uint16).view(np.float16) fo
 arrays = 8 * {size} ** 2
 work = lambda: gemm(a, b, instruction="{opcode}", target="sm_90a")
 """,
-    "kernel of 2^20 threads": """
+    "kernel of 2^20 threads{suffix}": """
 from emulator import Module
 numbers = np.zeros(1 << 20, np.float32)
 arrays = numbers.nbytes
-work = lambda: Module({text!r})["add_one"].launch(1 << 12, 256, [numbers], check={check})
+work = lambda: Module({text!r})["add_one"].launch(1 << 12, 256, [numbers], **{options})
 """,
+    "FlashAttention-3, causal, {tokens} tokens{suffix}": """
+import sys
+sys.path.append("benchmarks")
+import attention
+def work():
+    global arrays
+    found, arrays = attention.launch({tokens}, **{options})
+    assert attention.error(found, range(0, {tokens}, 97)) < 1e-3
+""",
+}
+#: by name: options of its launches, which names are followed by
+LAUNCHED: dict[str, tuple[dict[str, object], ...]] = {
+    "kernel of 2^20 threads{suffix}": ({}, {"check": True}),
+    "FlashAttention-3, causal, {tokens} tokens{suffix}": ({"engine": "vector"}, {}),
 }
 
 
@@ -460,12 +478,15 @@ def memory(size: int) -> None:
     """Peak memory (Linux) of a process of its own, beside the most that it may be: 4 times its
     arrays and 200 MB."""
     for name, text in MEMORY.items():
-        for check in (False, True)[: 1 + ("{check}" in text)]:
-            given = {"size": size, "opcode": F16, "text": KERNEL, "check": check}
+        for options in LAUNCHED.get(name, ({},)):
+            given = {"size": size, "tokens": size // 2, "opcode": F16, "text": KERNEL}
+            given |= {
+                "options": options,
+                "suffix": "".join(f", {k}={x}" for k, x in options.items()),
+            }
             arrays, peak = in_a_process(PEAK.format(text.format(**given)))
-            checked = ", check=True" * check
             print(
-                f"peak memory, {name.format(**given)}{checked}: {peak / 1e6:.0f} MB, arrays "
+                f"peak memory, {name.format(**given)}: {peak / 1e6:.0f} MB, arrays "
                 f"{arrays / 1e6:.0f} MB, {peak / (4 * arrays + 2e8):.2f} of the most it may be",
                 flush=True,
             )
