@@ -28,11 +28,12 @@ def square(x: int) -> int:
 
     The partial products are bit i of x at 2**2i, and bits i < j together at 2**(i + j + 1).
     """
+    places = [i for i in range(x.bit_length()) if x >> i & 1]
     total = 0
-    for i in range(x.bit_length()):
-        for j in range(i, x.bit_length()):
+    for n, i in enumerate(places):
+        for j in places[n:]:
             place = 2 * i if i == j else i + j + 1
-            if x >> i & 1 and x >> j & 1 and place >= 19:
+            if place >= 19:
                 total += 1 << place
     return total
 

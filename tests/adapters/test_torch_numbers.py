@@ -6,15 +6,25 @@ import pytest
 pytest.importorskip("torch")
 
 import torch
-from numbers_of_torch import digest, distances, others, read, with_numbers, with_tensors
+from numbers_of_torch import (
+    TYPES,
+    digest,
+    distances,
+    others,
+    read,
+    unclaimed,
+    with_numbers,
+    with_tensors,
+)
 
+from emulator import EmulatorError
 from emulator.adapters.pytorch import simulated_gpu
 
 RECORDED, ABOUT = read()
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("type_", ["f32", "f16", "bf16"])
+@pytest.mark.parametrize("type_", TYPES)
 @pytest.mark.parametrize("make", [with_numbers, with_tensors, others])
 def test_operators_have_the_recorded_bits(make, type_):
     with simulated_gpu("H200", strict=True):
@@ -30,6 +40,20 @@ def test_some_operators_have_the_recorded_bits():
 def test_distances_have_the_recorded_bits():
     with simulated_gpu("H200", strict=True):
         assert [name for name, call in distances() if digest(call()) != RECORDED[name]] == []
+
+
+def test_what_has_no_rule_is_refused():
+    with simulated_gpu("H200", strict=True):
+        for _, call in unclaimed():
+            with pytest.raises(EmulatorError, match="is not known"):
+                call()
+
+
+def test_every_recording_is_compared_or_refused():
+    with simulated_gpu("H200"):
+        made = [make(type_) for make in (with_numbers, with_tensors, others) for type_ in TYPES]
+        names = {name for calls in (*made, distances(), unclaimed()) for name, _ in calls}
+    assert names == set(RECORDED)
 
 
 def test_numbers_of_the_device_are_rounded_and_those_of_the_cpu_are_not():

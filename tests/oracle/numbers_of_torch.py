@@ -107,12 +107,32 @@ def with_tensors(type_):
             yield f"zero.{type_}.{place}.{name}", lambda f=call, z=z: f(x, z)
             yield f"zero.{type_}.{place}.r{name}", lambda f=call, z=z: f(z, x)
     yield f"zero.{type_}.gsame.lerp", lambda: torch.lerp(x, y, others["gsame"])
+    if type_ == "f32":
+        yield "zero.f32.g32.lerp", lambda: torch.lerp(x, y, others["g32"])
     yield f"addcmul.{type_}", lambda: torch.addcmul(x, y, x, value=-0.37)
     yield f"addcmul1.{type_}", lambda: torch.addcmul(x, y, x)
     yield f"addcdiv1.{type_}", lambda: torch.addcdiv(x, y, x)
     for name, call in _MASKS.items():
         given = x, x > 0, _integers("ni", 7, COUNT), y
         yield f"mask.{type_}.{name}", lambda f=call, g=given: f(*g)
+
+
+#: rows as long as a vocabulary
+_LONG = ((1, 50257), (96, 50257))
+
+
+def _rows(type_, shape):
+    """Rows, and a weight and a bias of their length."""
+    return (
+        normal(f"big{type_}{shape}", *shape, type_=type_),
+        *(normal(f"{tag}{shape}", *shape[1:], type_=type_) for tag in ("bw", "bb")),
+    )
+
+
+def _image(type_):
+    """An image, and where it is sampled."""
+    grid = normal(f"gg{type_}", 2, 11, 13, 2, scale=0.7).to(TYPES[type_])
+    return normal(f"gi{type_}", 2, 3, 19, 23, type_=type_), grid
 
 
 def others(type_):
@@ -126,8 +146,7 @@ def others(type_):
             yield f"logcumsumexp.{type_}.{s}.{d}", lambda x=x, d=d: torch.logcumsumexp(x, d)
     edges = spread("lce" + type_, 1200, type_).reshape(40, 30)
     yield f"logcumsumexp.{type_}.edges", lambda: torch.logcumsumexp(edges, -1)
-    image = normal(f"gi{type_}", 2, 3, 19, 23, type_=type_)
-    grid = normal(f"gg{type_}", 2, 11, 13, 2, scale=0.7).to(dtype)
+    image, grid = _image(type_)
     for mode in ("bilinear", "nearest", "bicubic"):
         for padding in ("zeros", "border", "reflection"):
             for corners in (False, True):
@@ -135,30 +154,49 @@ def others(type_):
                     words = mode, padding, corners
                     name = f"grid.{type_}.{mode}.{padding}.{corners}"
                     yield name, lambda w=words: F.grid_sample(image, grid, *w)
-    for s in ((33, 1000), (64, 768), (100, 2048), (64, 5000)):
-        x, w, b = (normal(f"{tag}{s}", *shape, type_=type_) for tag, shape in
-                   ((f"big{type_}", s), ("bw", s[1:]), ("bb", s[1:])))  # fmt: skip
+    for s in ((33, 1000), (64, 768), (100, 2048), (64, 5000), *_LONG):
+        x, w, b = _rows(type_, s)
         yield f"softmax.{type_}.{s}", lambda x=x: x.softmax(-1)
         yield f"ln.{type_}.{s}", lambda x=x, w=w, b=b: F.layer_norm(x, [w.numel()], w, b)
-        yield f"rms.{type_}.{s}", lambda x=x, w=w: F.rms_norm(x, [w.numel()], w, 1e-6)
+        if s not in _LONG:
+            yield f"rms.{type_}.{s}", lambda x=x, w=w: F.rms_norm(x, [w.numel()], w, 1e-6)
+
+
+def _points(a, b, k):
+    return normal(f"cx{a, b, k}", a, k), normal(f"cy{a, b, k}", b, k)
+
+
+#: the first three are so many that the distances of p = 2 are products of matrices
+_POINTS = ((33, 20, 64), (100, 40, 33), (64, 64, 128), (20, 20, 64), (5, 7, 3), (24, 9, 100),
+           (3, 4, 1000))  # fmt: skip
 
 
 def distances():
     """Names and calls of distances that multiply no matrices."""
-    for a, b, k in (
-        (33, 20, 64),
-        (20, 20, 64),
-        (5, 7, 3),
-        (24, 9, 100),
-        (100, 40, 33),
-        (3, 4, 1000),
-    ):
-        x, y = normal(f"cx{a, b, k}", a, k), normal(f"cy{a, b, k}", b, k)
+    for sizes in _POINTS:
+        x, y = _points(*sizes)
         for p in (1.0, 2.0, 3.0, math.inf, 0.0):
-            if p != 2 or max(a, b) < 26:
-                yield f"cdist.{a, b, k}.{p}", lambda x=x, y=y, p=p: torch.cdist(x, y, p)
+            if p != 2 or max(sizes[:2]) < 26:
+                yield f"cdist.{sizes}.{p}", lambda x=x, y=y, p=p: torch.cdist(x, y, p)
         given = x, y, 2.0, "donot_use_mm_for_euclid_dist"
-        yield f"cdist.{a, b, k}.nomm", lambda g=given: torch.cdist(*g)
+        yield f"cdist.{sizes}.nomm", lambda g=given: torch.cdist(*g)
+
+
+def unclaimed():
+    """Names and calls of what was recorded and has no rule."""
+    for type_, dtype in TYPES.items():
+        for a in ((0, 1, 1000), (-3, 7, 77), (1, 1e5, 333), (-1, 1, 2)):
+            if type_ != "f16" or a[1] < 1e5:  # more than f16 has
+                name = f"linspace.{type_}.{a}"
+                yield name, lambda a=a, t=dtype: torch.linspace(*a, dtype=t, device="cuda")
+        for s in _LONG:
+            x, w, _ = _rows(type_, s)
+            yield f"rms.{type_}.{s}", lambda x=x, w=w: F.rms_norm(x, [w.numel()], w, 1e-6)
+        words = *_image(type_), "bilinear", "zeros", True
+        yield f"grid.{type_}.bilinear.zeros.True", lambda w=words: F.grid_sample(*w)
+    for sizes in _POINTS[:3]:
+        x, y = _points(*sizes)
+        yield f"cdist.{sizes}.2.0", lambda x=x, y=y: torch.cdist(x, y, 2.0)
 
 
 def digest(result):

@@ -15,13 +15,6 @@ COORDINATES = {
 LANES = {"": 1, "v2": 2, "v4": 4}
 BYTES = {"b8": 1, "b16": 2, "b32": 4, "b64": 8}
 TYPES = [(v, b) for v in LANES for b in BYTES if (v, b) != ("v4", "b64")]
-UPDATES = [
-    *[("b", op, t) for op in ("min", "max") for t in ("u32", "s32", "u64", "s64")],
-    *[("b", "add", t) for t in ("u32", "s32", "u64")],
-    *[("b", op, "b32") for op in ("and", "or")],
-    *[("p", op, "b32") for op in ("add", "min", "max", "and", "or")],
-    *[("p", op, "b64") for op in ("min", "max")],
-]
 QUERIES = (
     "width", "height", "depth", "channel_data_type", "channel_order", "array_size",
     "memory_layout",

@@ -32,8 +32,9 @@ def is_nan(fmt: Format, code: int) -> bool:
 
 def value(fmt: Format, number: Number) -> Fraction:
     """The exact value of a finite number."""
-    magnitude = Fraction(number.significand) * Fraction(2) ** (number.exponent - fmt.mantissa_bits)
-    return -magnitude if number.sign else magnitude
+    significand = -number.significand if number.sign else number.significand
+    shift = number.exponent - fmt.mantissa_bits
+    return Fraction(significand << max(shift, 0), 1 << max(-shift, 0))
 
 
 def nan_of(fmt: Format, *codes: int) -> int:
