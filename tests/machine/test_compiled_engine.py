@@ -169,6 +169,17 @@ def test_a_random_kernel():
     check_random(30, 40)
 
 
+def test_bits_are_selected_under_a_mask():
+    """The sign of a register in memory with the magnitude of another, unless that is a NaN: as
+    fmodf ends. LLVM folds the load into one instruction of AVX-512, wrongly."""
+    body = """ld.global.u32 %r4, [%rd1]; mov.u32 %r9, 0;
+    L: mad.lo.u32 %r5, %r3, 0x01234567, %r9; and.b32 %r6, %r4, 0x80000000;
+    and.b32 %r7, %r5, 0x7fffffff; or.b32 %r8, %r6, %r7; setp.gt.u32 %p1, %r7, 0x7f800000;
+    selp.b32 %r9, %r5, %r8, %p1; add.u32 %r10, %r10, 1; setp.lt.u32 %p2, %r10, 3; @%p2 bra L;
+    st.global.u32 [%rd2], %r9;"""
+    assert_same(kernel("mov.u32 %r10, 0;" + body), 1, 64, [words(64), np.zeros(64, U32)])
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [*range(3, 27), 45, 54])
 def test_more_random_kernels(seed):
