@@ -198,7 +198,7 @@ def _matmul(arithmetic: Arithmetic, x: Operands, k: int, engine: Engine) -> Arra
     if engine == "reference":
         return _by_dots(reference.dot, arithmetic, x, k)
     found = _fast(arithmetic, x, k, engine)
-    if engine == "compiled" and found is not None and found[1].mean() > _RARE:
+    if engine == "compiled" and found is not None and _share(found[1]) > _RARE:
         found = _fast(arithmetic, x, k, "vector") or found
     if found is not None:
         return _settled(arithmetic, x, k, *found)
@@ -210,6 +210,10 @@ def _matmul(arithmetic: Arithmetic, x: Operands, k: int, engine: Engine) -> Arra
         one = _instruction(x, start, k)._replace(c=c)
         c = _matmul(arithmetic, one, k, engine)
     return c
+
+
+def _share(marks: Bool) -> float:
+    return np.count_nonzero(marks) / marks.size
 
 
 def _fast(arithmetic: Arithmetic, x: Operands, k: int, engine: Engine) -> tuple[Array, Bool] | None:
@@ -260,7 +264,7 @@ def _settled(arithmetic: Arithmetic, x: Operands, k: int, codes: Array, bad: Boo
     """`codes`, with what `vector` says of the elements that are `bad`."""
     if not bad.any():
         return codes
-    if bad.mean() > 1 - _MOSTLY_ORDINARY:
+    if _share(bad) > 1 - _MOSTLY_ORDINARY:
         return _by_dots(vector.dot, arithmetic, x, k)
     _recompute(arithmetic, x, k, codes, bad)
     return codes

@@ -265,20 +265,18 @@ def _reaches(
 ) -> tuple[_Reach, _Reach]:
     """Properties of the elements of both sides."""
     sides = left, right
-    wide = scale is None and all(_largest(fmt) > _ORDINARY for fmt, *_ in sides)
+    ordinary = _ALL_ORDINARY, _ALL_ORDINARY
     found: dict[int, _Reach] = {}
-    spans: dict[int, _Span] = {}
-
-    def measure(side: int) -> None:
-        spans[side] = _span(sides[side]) if wide else _ALL_ORDINARY
 
     def look(side: int) -> None:
         found[side] = _reach(plan, sides[side], scale, ordinary[side])
 
-    threads = 1 + (left[1].size + right[1].size) // _WORTH_A_THREAD
-    in_threads(measure, range(2), threads)
-    ordinary = _shared(spans[0], spans[1])
-    in_threads(look, range(2), threads)
+    in_threads(look, range(2), 1 + (left[1].size + right[1].size) // _WORTH_A_THREAD)
+    wide = scale is None and all(_largest(fmt) > _ORDINARY for fmt, *_ in sides)
+    if wide and any(reach.odd is not None for reach in found.values()):
+        ordinary = _shared(_span(left), _span(right))
+        for side in range(2):
+            look(side)
     return found[0], found[1]
 
 
