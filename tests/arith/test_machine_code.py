@@ -15,6 +15,7 @@ from contextlib import suppress
 from itertools import count, pairwise
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from emulator.arith.fast import threads
@@ -379,3 +380,35 @@ def test_a_forked_child_has_a_crew_of_its_own(three_threads):
             os._exit(0)
         os._exit(1)
     assert os.waitpid(child, 0)[1] == 0
+
+
+def test_bits_under_a_mask_do_not_come_from_memory():
+    """LLVM takes an operand of a vpternlog under a mask from memory, and confuses it with another:
+    such a text is compiled at level 0."""
+
+    def many(word):
+        return f"<{', '.join([f'i32 {word}'] * 16)}>"
+
+    text = f"""
+    define i32 @magnitudes(ptr %a, ptr %y, ptr %k, ptr %out) {{
+        %signs = load <16 x i32>, ptr %a, align 4
+        %read = load <16 x i32>, ptr %y, align 4
+        %words = add <16 x i32> %read, {many(3)}
+        %keys = load <16 x i32>, ptr %k, align 4
+        %kept = icmp ugt <16 x i32> %keys, {many(5)}
+        %sign = and <16 x i32> %signs, {many(-(1 << 31))}
+        %magnitude = and <16 x i32> %words, {many((1 << 31) - 1)}
+        %both = or <16 x i32> %sign, %magnitude
+        %made = select <16 x i1> %kept, <16 x i32> %words, <16 x i32> %both
+        store <16 x i32> %made, ptr %out, align 4
+        ret i32 0
+    }}"""
+    a, y, k = np.random.default_rng(3).integers(0, 1 << 32, (3, 16), np.uint32)
+    k %= 12
+    out = np.zeros(16, np.uint32)
+    places = (x.ctypes.data for x in (a, y, k, out))
+    machine_code.function(text, "magnitudes", ctypes.c_int32, *[ctypes.c_void_p] * 4)(*places)
+    words = y + np.uint32(3)
+    both = (a & 1 << 31) | (words & (1 << 31) - 1)
+    assert (out == np.where(k > 5, words, both)).all()
+    assert not machine_code._FOLDED.search(machine_code._compile(text, 2))

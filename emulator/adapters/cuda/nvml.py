@@ -12,7 +12,7 @@ from emulator.adapters.cuda.settings import settings
 
 #: the handle of the one device
 _DEVICE = 1
-_INVALID, _TOO_SMALL = 2, 7
+_INVALID, _UNSUPPORTED, _TOO_SMALL = 2, 3, 7
 #: errors of the driver's door -> those of NVML
 _CODES = {3: 1, 801: 3}
 _SAID = {
@@ -56,6 +56,11 @@ def _capability(device: int, major: int, minor: int) -> None:
     devices.device_capability(major, minor, 0)
 
 
+def _driver(out: int, room: int) -> int:
+    """There is no driver whose version could be told."""
+    return _UNSUPPORTED
+
+
 def _said(code: int) -> int:
     return lasting(_SAID.get(code, "Unknown Error"))
 
@@ -81,4 +86,5 @@ NVML: dict[str, Callable[..., int | None]] = {
     "nvmlDeviceGetMemoryInfo": _memory, "nvmlDeviceGetCudaComputeCapability": _capability,
     "nvmlErrorString": _said, "nvmlSystemGetCudaDriverVersion": devices.driver_version,
     "nvmlSystemGetCudaDriverVersion_v2": devices.driver_version,
+    "nvmlSystemGetDriverVersion": _driver,
 }  # fmt: skip

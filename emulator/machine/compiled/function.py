@@ -137,21 +137,11 @@ class NativeFunction(ABC):
                 self._values[key] = self.e.splat(word)
                 return self._values[key]
             place = self._argument(number, given.of_block)
-            words = self._frozen(self.b.load(place, typ=integers(bits), align=size))
+            words = self.b.load(place, typ=integers(bits), align=size)
             if given.dtype == np.bool_:
                 words = self.b.icmp_unsigned("!=", words, self.e.word(8, 0))
             self._values[key] = words
         return self._values[key]
-
-    def _frozen(self, words: Value) -> Value:
-        """Words from memory that no instruction takes in place of a register.
-
-        Of select(k, y, a & m | y & ~m) with `a` in memory LLVM 20 to 22 make a masked vpternlog of
-        AVX-512 that computes a & y | m.
-        """
-        freeze = ir.Instruction(self.b.block, words.type, "freeze", [words])
-        self.b._insert(freeze)  # llvmlite has no function for it
-        return freeze
 
     def _number(self, key: Any, given: Input) -> int:
         return self._inputs.setdefault(key, (len(self._inputs), given))[0]

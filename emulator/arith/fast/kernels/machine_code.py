@@ -6,6 +6,7 @@ import ctypes
 import gc
 import hashlib
 import os
+import re
 import sys
 import tempfile
 import threading
@@ -49,6 +50,29 @@ _KEPT = 256
 #: a third of the time, and how long code of a text runs, for each character, before it is compiled
 #: again: twice as long as that takes, as most code is not much slower
 _LEVEL, _LARGE, _SECONDS = 2, 1 << 19, 1e-6
+
+
+def _any(fits: Callable[[int], bool]) -> bytes:
+    """A pattern of the bytes that fit."""
+    return b"[" + b"".join(re.escape(bytes([x])) for x in range(256) if fits(x)) + b"]"
+
+
+#: a vpternlog of AVX-512 under a mask with an operand in memory, in bytes: EVEX, map 3, prefix 66,
+#: a mask, the opcode, memory. LLVM 20 to 22 confuse its operands: of select(k, y, a & m | y & ~m)
+#: with a or m in memory they make a & y | m
+_FOLDED = re.compile(
+    b"".join(
+        [
+            b"\x62",
+            _any(lambda x: x & 15 == 3),
+            _any(lambda x: x & 7 == 5),
+            _any(lambda x: x & 7 > 0),
+            b"\x25",
+            _any(lambda x: x < 0xC0),
+        ]
+    ),
+    re.DOTALL,
+)
 
 
 class Code:
@@ -158,21 +182,28 @@ def _is_known(key: str) -> bool:
     return key in _codes or (folder is not None and (folder / f"{key}.o").exists())
 
 
-def _compile(ir: str, machine: Any) -> bytes:
+def _compile(ir: str, level: int) -> bytes:
     """Machine code, without passes over the IR before: kernels are written as they are to run, and
     measured, the passes take three times as long as all else and gain nothing."""
+    code = _emitted(ir, level)
+    # At level 0 no instruction takes an operand from memory in place of a register.
+    return _emitted(ir, 0) if level and _FOLDED.search(code) else code
+
+
+def _emitted(ir: str, level: int) -> bytes:
     if len(ir) >= _LARGE:
         # The objects that it was written with refer to each other, and take more memory than LLVM.
         gc.collect()
     module = llvm.parse_assembly(ir)
     module.verify()
-    code: bytes = machine.emit_object(module)
+    code: bytes = _machine(*_processor(), level).emit_object(module)
     return code
 
 
 def _key(ir: str, level: int) -> str:
     """Key of the code of `ir` on this processor, at a level of optimisation."""
-    parts = *_processor(), llvmlite.__version__, _target().triple, str(level), ir
+    rules = _FOLDED.pattern.hex()
+    parts = *_processor(), llvmlite.__version__, _target().triple, str(level), rules, ir
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
 
@@ -183,14 +214,14 @@ def _stored(key: str, ir: str, level: int) -> bytes:
     """Machine code of `ir`: that of an earlier process where it is on disk and whole."""
     folder = cache_folder()
     if folder is None:
-        return _compile(ir, _machine(*_processor(), level))
+        return _compile(ir, level)
     path = folder / f"{key}.o"
     with suppress(OSError):
         held = path.read_bytes()
         # A file that was cut short is as good as none.
         if held[:32] == hashlib.sha256(held[32:]).digest():
             return held[32:]
-    code = _compile(ir, _machine(*_processor(), level))
+    code = _compile(ir, level)
     with suppress(OSError):
         _keep(path, hashlib.sha256(code).digest() + code)
     return code
