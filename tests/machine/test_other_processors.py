@@ -66,7 +66,7 @@ def assert_of_arm(text):
     llvm.initialize_all_asmprinters()
     arm = llvm.Target.from_triple("aarch64-unknown-linux-gnu")
     assert "llvm.x86" not in text
-    code = machine_code._compile(text, arm.create_target_machine(cpu="neoverse-n1", opt=2))
+    code = machine_code._emitted(text, arm.create_target_machine(cpu="neoverse-n1", opt=2))
     assert code[:4] == b"\x7fELF" and code[18:20] == (183).to_bytes(2, "little")
 
 

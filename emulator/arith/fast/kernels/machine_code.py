@@ -185,18 +185,20 @@ def _is_known(key: str) -> bool:
 def _compile(ir: str, level: int) -> bytes:
     """Machine code, without passes over the IR before: kernels are written as they are to run, and
     measured, the passes take three times as long as all else and gain nothing."""
-    code = _emitted(ir, level)
-    # At level 0 no instruction takes an operand from memory in place of a register.
-    return _emitted(ir, 0) if level and _FOLDED.search(code) else code
+    code = _emitted(ir, _machine(*_processor(), level))
+    if level and _FOLDED.search(code):
+        # At level 0 no instruction takes an operand from memory in place of a register.
+        return _emitted(ir, _machine(*_processor(), 0))
+    return code
 
 
-def _emitted(ir: str, level: int) -> bytes:
+def _emitted(ir: str, machine: Any) -> bytes:
     if len(ir) >= _LARGE:
         # The objects that it was written with refer to each other, and take more memory than LLVM.
         gc.collect()
     module = llvm.parse_assembly(ir)
     module.verify()
-    code: bytes = _machine(*_processor(), level).emit_object(module)
+    code: bytes = machine.emit_object(module)
     return code
 
 
