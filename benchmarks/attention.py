@@ -2,8 +2,8 @@
 
 flash_attention_3.npz has the PTX and the parameters of a launch for 328 queries, as recorded on an
 H200 (FlashAttention-3 forward, f16, causal, head dimension 64, two query heads on one key head; by
-nvcc 13.0; the source is FlashAttention's, BSD 3-clause). The parameters are one struct of 2,944 bytes; fields that depend on the number of tokens
-are written anew.
+nvcc 13.0; the source is FlashAttention's, BSD 3-clause). The parameters are one struct of 2,944
+bytes; fields that depend on the number of tokens are written anew.
 """
 
 from __future__ import annotations
