@@ -60,7 +60,7 @@ NOISE = [
 #: refuses the last below sm_90
 LENIENT = re.compile(
     r"testp\.(f32|f64)$|addc\.s16|subc\.s16|\.pred\.|wgmma\.\w+\.sync$|fence\.proxy\.(shared|global)|"
-    r"fence\.(acquire|release)\.|fence\.proxy\.async\.sync_restrict"
+    r"fence\.(acquire|release)\."
 )
 
 

@@ -116,7 +116,15 @@ _SYNCHRONISATION = (
     _Fence("fence.mbarrier_init.release.cluster", "", "", _90, "8.0"),
     _Fence("fence.alias.sync_restrict::read.release.sys", "", "", _90, "9.5"),
     _Fence("fence.proxy!.alias", "", version="7.5"),
-    _Fence("fence.proxy!.async{.space=global|shared::cta|shared::cluster}", "", "", _90, "8.0"),
+    # ptxas makes the same code of it with a restriction and without.
+    _Fence(
+        "fence.proxy!.async{.unheeded=sync_restrict::shared::cta|sync_restrict::shared::cluster}"
+        "{.space=global|shared::cta|shared::cluster}",
+        "",
+        "",
+        _90,
+        "8.0",
+    ),
     _Fence("fence.proxy!.tensormap::generic.release.scope=cta|cluster|gpu|sys", "", "", _90, "8.3"),
     _Fence(
         "fence.proxy!.tensormap::generic.acquire.scope=cta|cluster|gpu|sys",
