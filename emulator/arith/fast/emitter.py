@@ -16,6 +16,7 @@ from llvmlite import ir
 from numpy.typing import DTypeLike
 
 from dtypes import Rounding
+from emulator.arith.fast.kept import LINE
 from emulator.arith.fast.kernels import machine_code
 from emulator.arith.fast.words import (
     LONG,
@@ -32,8 +33,6 @@ from emulator.arith.fast.words import (
 _ROUNDINGS: dict[Rounding, int] = {"rz": 0, "rn": 1, "rp": 2, "rm": 3}
 #: positions of a short loop body that are written out
 _UNROLLED = 8
-#: bytes of a cache line
-_LINE = 64
 
 #: a number of elements: known now, or when the code runs
 Index = int | Word
@@ -74,7 +73,7 @@ class Emitter(InstructionStream):
         with b.goto_block(entry):
             b.position_at_start(entry)
             place = b.alloca(ir.ArrayType(type_of(np.dtype(dtype)), max(count, 1)))
-            place.align = _LINE
+            place.align = LINE
             # llvmlite still gives it a type of its own, which LLVM has no more.
             place.type = POINTER
         return place
@@ -108,7 +107,7 @@ class Emitter(InstructionStream):
     def prefetch(self, place: Value, size: int, to_write: bool) -> None:
         """Asks for bytes that are soon to be read or written."""
         how = [WORD(x) for x in (int(to_write), 3, 1)]  # into all caches; data
-        for start in range(0, size, _LINE):
+        for start in range(0, size, LINE):
             given = [self.at(place, start, np.uint8), *how]
             self.function("llvm.prefetch.p0", ir.VoidType(), given)
 

@@ -22,8 +22,6 @@ _MOST_KNOWN = 512
 #: the words of a context that point to a word of each warp, see `_tables`
 _TABLES = ("rows", "cluster_rows", "warps", "places")
 
-pointer = address_of
-
 
 class Layout(NamedTuple):
     """Layout of a strand's lanes in vectors of warps."""
@@ -56,7 +54,7 @@ def spread(
     if by_warp:
         words = np.ascontiguousarray(words, dtype)
         held.append(words)
-        return pointer(words), words.strides[0]
+        return address_of(words), words.strides[0]
     if words.dtype != dtype:
         words = words.astype(dtype)
     if len(words) == 1:
@@ -67,7 +65,7 @@ def spread(
         words = whole
     words = np.ascontiguousarray(words)
     held.append(words)
-    return pointer(words), WARP * words.itemsize
+    return address_of(words), WARP * words.itemsize
 
 
 def _everywhere(s: Strand, words: Array, held: list[Any]) -> int:
@@ -78,7 +76,7 @@ def _everywhere(s: Strand, words: Array, held: list[Any]) -> int:
         if len(known) >= _MOST_KNOWN:
             known.clear()
         made = np.full(WARP, words[0], words.dtype)
-        found = known[id(words)] = words, made, pointer(made)
+        found = known[id(words)] = words, made, address_of(made)
     held.append(found)
     return found[2]
 
@@ -94,7 +92,7 @@ def layout_of(s: Strand) -> Layout:
         starts, tables = _every_warp(len(numbers), *sizes) if every else _tables(numbers, *sizes)
         context = np.zeros(len(CONTEXT), np.int64)
         for name, table in zip(_TABLES, tables, strict=True):
-            context[CONTEXT.index(name)] = pointer(table)
+            context[CONTEXT.index(name)] = address_of(table)
         there = np.ones(WARP, np.bool_) if whole else np.ascontiguousarray(present(s)).reshape(-1)
         at = None if whole else slots(s)
         found = Layout(len(numbers), starts, at, there, context, tables, [])
@@ -205,19 +203,19 @@ def refreshed(s: Strand, layout: Layout) -> Array:
     words = {
         "arena": id(arena),  # the address of the object, which the launch keeps alive
         "keep": _KEEP_ADDRESS,
-        "stopped": pointer(arena.stopped),
+        "stopped": address_of(arena.stopped),
         "allocations": len(table.starts),
-        **{name: pointer(x) for name, x in table._asdict().items() if name in CONTEXT},
-        "shared": pointer(wave.shared),
+        **{name: address_of(x) for name, x in table._asdict().items() if name in CONTEXT},
+        "shared": address_of(wave.shared),
         "shared_bytes": wave.shared_bytes,
         "shared_limit": wave.shared_limit,
         "cluster_size": wave.cluster_size,
-        "local": pointer(wave.local),
+        "local": address_of(wave.local),
         "local_bytes": wave.local.shape[1],
         "local_limit": wave.local_bytes,
     }
     if "mbarrier" in wave.grid.program.effects:  # from a word of shared memory to its entry
-        words["ledger"] = pointer(wave.ledger) - pointer(wave.shared)
+        words["ledger"] = address_of(wave.ledger) - address_of(wave.shared)
     for name, word in words.items():
         layout.context[CONTEXT.index(name)] = word
     return layout.context

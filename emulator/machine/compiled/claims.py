@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from emulator.arith.fast.kept import LINE
 from emulator.arith.fast.words import BIT, LONG, POINTER, WORD, Value
 from emulator.arith.scalar.types import TYPES
 from emulator.isa.ordinary.instruction import OrdinaryInstruction
@@ -27,8 +28,8 @@ _HARMLESS = {
 #: those of them whose results may depend on other lanes, or on more than their operands
 _TOGETHER = {"lanes", "gathers", "shuffles", "aligned", "active", "carry"}
 _OWN, _OTHERS = ("shared", "local", "param", "const"), ("global", "")
-#: bytes of a line, and bits of an entry that name its owner; addresses have no more bits than this
-LINE, OWNER_BITS, _ADDRESS_BITS = 64, 20, 48
+#: bits of an entry that name its owner; addresses have no more bits than this
+OWNER_BITS, _ADDRESS_BITS = 20, 48
 #: entries of the table that a line may be in, one after the other
 _PROBES = 8
 #: spreads the numbers of lines over the table

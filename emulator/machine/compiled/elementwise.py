@@ -18,7 +18,7 @@ from dtypes import Array
 from emulator.arith.fast.kernels import machine_code
 from emulator.arith.fast.threads import in_parts
 from emulator.arith.fast.words import Value
-from emulator.machine.compiled.calls import pointer
+from emulator.arrays import address_of
 from emulator.machine.compiled.function import NAME, Input, SegmentFunction
 from emulator.machine.compiled.segment import SIGNATURE, WORTH_A_THREAD
 from emulator.machine.compiled.translation import can_translate, emit
@@ -84,11 +84,11 @@ class Elementwise(NamedTuple):
             for given in self.inputs
         ]
         for given, array in zip(self.inputs, held, strict=True):
-            words += [pointer(array), _STEP if isinstance(given, tuple) and given[1] else 0]
-        table = np.array([*words, pointer(out), _STEP], np.int64)
+            words += [address_of(array), _STEP if isinstance(given, tuple) and given[1] else 0]
+        table = np.array([*words, address_of(out), _STEP], np.int64)
 
         def piece(first: int, last: int) -> int:
-            return int(self.call(first, last, pointer(table), 0))
+            return int(self.call(first, last, address_of(table), 0))
 
         warps = len(out) // WARP
         if warps:

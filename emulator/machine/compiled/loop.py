@@ -16,23 +16,16 @@ from numpy.typing import NDArray
 
 from dtypes import Array
 from emulator.arith.engines import Engine, by_kernels, may_use_kernels
-from emulator.arith.fast.kept import Kept
+from emulator.arith.fast.kept import LINE, Kept
 from emulator.arith.fast.kernels import machine_code
 from emulator.arith.fast.threads import cuts_of, in_native_parts, processors
+from emulator.arrays import address_of
 from emulator.machine.compiled import mbarriers, products, warpgroups
 from emulator.machine.compiled.atomics import order_matters
 from emulator.machine.compiled.blocks import always_live
 from emulator.machine.compiled.budget import Budget
-from emulator.machine.compiled.calls import (
-    Layout,
-    Registers,
-    by_warp,
-    layout_of,
-    pointer,
-    refreshed,
-    spread,
-)
-from emulator.machine.compiled.claims import LINE, OWNER_BITS, bytes_of, claims_of
+from emulator.machine.compiled.calls import Layout, Registers, by_warp, layout_of, refreshed, spread
+from emulator.machine.compiled.claims import OWNER_BITS, bytes_of, claims_of
 from emulator.machine.compiled.function import NAME
 from emulator.machine.compiled.loop_function import (
     APART,
@@ -329,7 +322,7 @@ class _Call:
         words = {
             "together": together, "limit": limit, "turns": turns, "room": room, "phase": EVERY,
             "claims": 0, "shift": 0, "least": -1, "most": 0,
-            **{name: pointer(getattr(self, name)) for name in CALL[CALL.index("copies") :]},
+            **{name: address_of(getattr(self, name)) for name in CALL[CALL.index("copies") :]},
         }  # fmt: skip
         self.words = np.array([words[name] for name in CALL], np.int64)
         self._claims: Array | None = None
@@ -341,7 +334,7 @@ class _Call:
         if claims:
             self._claims = self._table.take(8 << bits)
             self._claims.fill(0)
-            address = pointer(self._claims)
+            address = address_of(self._claims)
         words = {"phase": phase, "claims": address, "shift": 64 - bits, "least": -1, "most": 0}
         for name, word in words.items():
             self.words[CALL.index(name)] = word
@@ -410,10 +403,10 @@ class _Native:
         words: list[int] = []
         live = self._live_at(s.pc)
         registers, room = self._registers, self._registers.take(layout.warps)
-        start = pointer(room)
+        start = address_of(room)
         for key, given in self._inputs:
             if given.fixed is not None:
-                words += [pointer(given.fixed), 0]
+                words += [address_of(given.fixed), 0]
             elif key in registers:
                 if live >> key & 1:
                     registers.words(room, key)[...] = by_warp(given.read(s), layout)
@@ -422,7 +415,7 @@ class _Native:
                 words += spread(s, given.read(s), given.dtype, layout, held, given.by_warp)
         arguments, context = np.array(words, np.int64), refreshed(s, layout)
         compute, arena = self._function.now, s.wave.grid.arena
-        shared = pointer(arguments), pointer(context), pointer(call.words)
+        shared = address_of(arguments), address_of(context), address_of(call.words)
 
         def run(threads: int, reach: tuple[int, int] | None = None) -> int:
             starts, found = layout.starts, 0

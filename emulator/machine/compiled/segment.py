@@ -12,10 +12,11 @@ import numpy as np
 from emulator.arith.engines import Engine, by_kernels, may_use_kernels
 from emulator.arith.fast.kernels import machine_code
 from emulator.arith.fast.threads import cuts_of, in_native_parts
+from emulator.arrays import address_of
 from emulator.isa.matrix import MatrixInstruction
 from emulator.machine.compiled import DONE, refused, warpgroups
 from emulator.machine.compiled.budget import Budget
-from emulator.machine.compiled.calls import layout_of, pointer, refreshed, spread
+from emulator.machine.compiled.calls import layout_of, refreshed, spread
 from emulator.machine.compiled.function import NAME
 from emulator.machine.compiled.products import fits
 from emulator.machine.compiled.translation import Translated, translate
@@ -144,22 +145,22 @@ class _Native:
         """Runs all statements in all lanes; the number of one that a lane must not execute."""
         layout = layout_of(s)
         held: list[Any] = []
-        words = [pointer(layout.present), 0 if layout.slots is None else WARP]
+        words = [address_of(layout.present), 0 if layout.slots is None else WARP]
         for given in self._inputs[1:]:
             if given.fixed is not None:
-                words += [pointer(given.fixed), 0]
+                words += [address_of(given.fixed), 0]
             else:
                 words += spread(s, given.read(s), given.dtype, layout, held, given.by_warp)
         made = [np.empty(layout.warps * WARP, dtype) for _, dtype in self._outputs]
         for array in made:
-            words += [pointer(array), WARP * array.itemsize]
+            words += [address_of(array), WARP * array.itemsize]
         arguments = np.array(words, np.int64)
         context = refreshed(s, layout)
         begun = perf_counter()
         work = self._work * layout.warps if self._translated.apart else 0
         threads = 1 + work // WORTH_A_THREAD
         cuts = layout.starts[cuts_of(len(layout.starts) - 1, threads)]
-        shared = pointer(arguments), pointer(context)
+        shared = address_of(arguments), address_of(context)
         found = in_native_parts(self._function.now, cuts, threads, *shared)
         self._function.ran(perf_counter() - begun)
         if min(found) < 0:

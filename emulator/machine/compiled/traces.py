@@ -12,7 +12,7 @@ from llvmlite import ir
 from dtypes import Array
 from emulator.arith.fast.kernels import machine_code
 from emulator.arith.fast.words import LONG, POINTER
-from emulator.machine.compiled.calls import pointer
+from emulator.arrays import address_of
 
 
 def merged(traces: Array, lengths: Array, ends: Array) -> Array:
@@ -22,7 +22,7 @@ def merged(traces: Array, lengths: Array, ends: Array) -> Array:
     if not len(active):
         return np.zeros(0, np.uint16)
     positions, out = np.zeros_like(lengths), np.empty(int(lengths.sum()), np.uint16)
-    arrays = map(pointer, (active, lengths, positions, ends, out, traces))
+    arrays = map(address_of, (active, lengths, positions, ends, out, traces))
     low = int(traces[active, 0].min())
     count = _merge()(*arrays, traces.shape[1], len(active), low)
     return out[:count]

@@ -17,8 +17,8 @@ from llvmlite import ir
 from emulator.arith.fast.kernels.machine_code import address_of_function
 from emulator.arith.fast.kernels.product import MIXED, PADDING
 from emulator.arith.fast.words import BIT, LONG, POINTER, WORD, Value
+from emulator.arrays import address_of
 from emulator.isa.matrix import MatrixInstruction
-from emulator.machine.compiled.calls import pointer
 from emulator.machine.compiled.function import NativeFunction
 from emulator.machine.vector.fragments import Fetch
 from emulator.machine.vector.kernels import setting_of
@@ -76,8 +76,8 @@ class Site:
         self._entries = np.zeros((_MOST, len(_ENTRY) + _WORDS), np.int64)
         self._numbers = np.zeros(len(self.registers), np.int64)
         self.words = np.zeros(len(_SITE), np.int64)
-        self._put("entries", pointer(self._entries))
-        self._put("numbers", pointer(self._numbers))
+        self._put("entries", address_of(self._entries))
+        self._put("numbers", address_of(self._numbers))
         self._put("c", fetch.result.count)
         self._put("a", 0 if a is None else a.count)
 
@@ -145,7 +145,7 @@ def emit(t: NativeFunction, site: Site, first: Value) -> Value:
         given.append(word if type_ == "b64" else b.zext(word, LONG))
     t.at(first)
     row = b.add(t.memory.field("shared"), t.memory.of_warp("rows"))
-    address = t.pointer("site", site, pointer(site.words))
+    address = t.pointer("site", site, address_of(site.words))
     arguments = [
         t.arguments, first, b.inttoptr(address, POINTER), t.memory.room(_NAME, site.room), row,
         t.memory.field("shared_limit"), *given, differ,

@@ -176,7 +176,9 @@ class Executor:
         return Executor(strand, None, (), self.writes, self.pc)
 
     def wait_for(self, wait: PhaseWait, over: Words, write: SharedWrite) -> None:
-        finish = lambda s, done: write(self._after(s), done)  # noqa: E731
+        def finish(strand: Strand, done: Words) -> None:
+            write(self._after(strand), done)
+
         mbarriers.wait(self.strand, wait, np.asarray(over), self.pc + 1, finish)
 
     def arrive(self, arrival: Arrival) -> None:
