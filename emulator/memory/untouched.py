@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from dtypes import Array
-from emulator.arith.fast.kept import LINE, at_line
+from emulator.arith.fast.scratch import LINE, at_line
 from emulator.arith.fast.threads import in_parts
 from emulator.errors import OperandError
 

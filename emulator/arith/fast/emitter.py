@@ -16,8 +16,8 @@ from llvmlite import ir
 from numpy.typing import DTypeLike
 
 from dtypes import Rounding
-from emulator.arith.fast.kept import LINE
 from emulator.arith.fast.kernels import machine_code
+from emulator.arith.fast.scratch import LINE
 from emulator.arith.fast.words import (
     LONG,
     POINTER,

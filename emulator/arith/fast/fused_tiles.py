@@ -16,9 +16,9 @@ from emulator.arith.arrangement import largest_product
 from emulator.arith.fast.factors import Bool, Float32, FusedPlan, Side, is_special, values
 from emulator.arith.fast.fused_code import COLUMNS, ROWS, RUN, Kind, Shape, tiles_function
 from emulator.arith.fast.fused_decoding import Layout, decoding_function
-from emulator.arith.fast.kept import Kept
 from emulator.arith.fast.kernels.alignment import SAFE
 from emulator.arith.fast.kernels.machine_code import directed
+from emulator.arith.fast.scratch import Scratch
 from emulator.arith.fast.threads import in_threads, run_in_threads
 
 #: products of a batch that lie beside each other, and columns that are too few to do so
@@ -36,7 +36,7 @@ _SHORT = 63
 
 
 #: memory of the sides of A and B: new pages would take as long as their decoding
-_VALUES, _EXPONENTS = (Kept(), Kept()), (Kept(), Kept())
+_VALUES, _EXPONENTS = (Scratch(), Scratch()), (Scratch(), Scratch())
 
 
 class _PackedSide(NamedTuple):
@@ -226,10 +226,10 @@ class _Chain:
         return bad
 
 
-def _taken(kept: Kept, shape: tuple[int, ...], dtype: str) -> Array:
+def _taken(scratch: Scratch, shape: tuple[int, ...], dtype: str) -> Array:
     """An array in memory that is kept, of any contents."""
     size = math.prod(shape) * np.dtype(dtype).itemsize
-    return kept.take(size).view(dtype).reshape(shape)
+    return scratch.take(size).view(dtype).reshape(shape)
 
 
 def _kind(

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from dtypes import Array
-from emulator.arith.fast.kept import LINE, Kept
+from emulator.arith.fast.scratch import LINE, Scratch
 from emulator.arrays import address_of
 from emulator.machine.compiled.memory import CONTEXT
 from emulator.machine.vector.lanes import present, slots
@@ -131,7 +131,7 @@ class Registers:
     """Where a native function keeps registers: those of a warp lie side by side, and registers that
     are never alive at the same time share a place."""
 
-    _kept: ClassVar[Kept] = Kept()
+    _kept: ClassVar[Scratch] = Scratch()
 
     def __init__(self, dtypes: dict[Any, np.dtype[Any]], alive: Iterable[int]) -> None:
         """`alive`: for each place where registers lie in memory, as bits, those that somebody may

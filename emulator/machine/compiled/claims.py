@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from emulator.arith.fast.kept import LINE
+from emulator.arith.fast.scratch import LINE
 from emulator.arith.fast.words import BIT, LONG, POINTER, WORD, Value
 from emulator.arith.scalar.types import TYPES
 from emulator.isa.ordinary.instruction import OrdinaryInstruction

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from dtypes import Array
 from emulator.arith.engines import Engine, by_kernels, may_use_kernels
-from emulator.arith.fast.kept import LINE, Kept
 from emulator.arith.fast.kernels import machine_code
+from emulator.arith.fast.scratch import LINE, Scratch
 from emulator.arith.fast.threads import cuts_of, in_native_parts, processors
 from emulator.arrays import address_of
 from emulator.machine.compiled import mbarriers, products, warpgroups
@@ -295,10 +295,10 @@ class _Call:
     """The arrays of a call; see `loop_function.CALL`."""
 
     #: memory of copies, of traces, of pcs of lanes, and of claims
-    _groups: ClassVar[Kept] = Kept()
-    _traces: ClassVar[Kept] = Kept()
-    _lanes: ClassVar[Kept] = Kept()
-    _table: ClassVar[Kept] = Kept()
+    _groups: ClassVar[Scratch] = Scratch()
+    _traces: ClassVar[Scratch] = Scratch()
+    _lanes: ClassVar[Scratch] = Scratch()
+    _table: ClassVar[Scratch] = Scratch()
 
     def __init__(
         self, s: Strand, layout: Layout, limit: int, turns: int, room: int, together: int

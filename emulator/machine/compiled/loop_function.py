@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from llvmlite import ir
 
-from emulator.arith.fast.kept import LINE
+from emulator.arith.fast.scratch import LINE
 from emulator.arith.fast.words import BIT, LONG, POINTER, WORD, Value
 from emulator.machine.compiled import claims, warpgroups
 from emulator.machine.compiled.function import Input, NativeFunction

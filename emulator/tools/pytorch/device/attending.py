@@ -19,8 +19,8 @@ from emulator.tools.pytorch.device.attention import (
     CUDNN,
     EFFICIENT,
     FLASH,
-    Asked,
     Attended,
+    Operands,
     attend,
     attend_backward,
     has_gradient,
@@ -64,12 +64,12 @@ class Attention:
     ) -> Any:
         """The attention of tensors of the device, with its gradient."""
         scaled = 1 / math.sqrt(max(q.shape[-1], 1)) if scale is None else scale
-        asked = Asked(q, k, v, is_causal and q.shape[-2] > 1, scaled)
+        operands = Operands(q, k, v, is_causal and q.shape[-2] > 1, scaled)
         form = None
         if attn_mask is None and not dropout_p and not enable_gqa:
-            form = self._form(asked)
+            form = self._form(operands)
         if form is not None:
-            return _Attend.apply(self, form, asked.causal, scaled, q, k, v)
+            return _Attend.apply(self, form, operands.causal, scaled, q, k, v)
         if attention_is_fused():
             self.products.note_unknown(_NAME, [q, k, v], unknown_kind(_NAME))
         made = _aten._scaled_dot_product_attention_math.default(
@@ -77,10 +77,10 @@ class Attention:
         )
         return made[0]
 
-    def _form(self, asked: Asked) -> int | None:
+    def _form(self, operands: Operands) -> int | None:
         """The kernel that a GPU runs and that is modelled; None for any other."""
-        tensors = asked[:3]
-        tried, (queries, width) = _TRIED.get(self.chip.target.number // 10), asked.q.shape[-2:]
+        tensors = operands[:3]
+        tried, (queries, width) = _TRIED.get(self.chip.target.number // 10), operands.q.shape[-2:]
         if tried is None or _get_current_dispatch_mode() is not None:
             return None
         if any(type(x) not in _plain or x.dim() != 4 or not x.numel() for x in tensors):
@@ -89,33 +89,33 @@ class Attention:
             return None
         if len({x.shape[:2] for x in tensors}) > 1 or any(x.stride(-1) != 1 for x in tensors):
             return None
-        cuda, half = torch.backends.cuda, asked.q.dtype in _HALF
-        square = not asked.causal or queries == asked.k.shape[-2]
+        cuda, half = torch.backends.cuda, operands.q.dtype in _HALF
+        square = not operands.causal or queries == operands.k.shape[-2]
         if half and width % 8 == 0:
             if CUDNN in tried and cuda.cudnn_sdp_enabled():
                 longest = _LONGEST if queries > 1 else _LONGEST_OF_ONE
-                seen = max(queries, asked.k.shape[-2]) <= longest and width <= _WIDEST
+                seen = max(queries, operands.k.shape[-2]) <= longest and width <= _WIDEST
                 return CUDNN if seen and square and self.chip.name == RECORDED_ON else None
             if cuda.flash_sdp_enabled() and width <= 256 and square:
                 return FLASH
         aligned = width % (8 if half else 4) == 0
         if cuda.mem_efficient_sdp_enabled() and aligned and width <= 128 and square:
-            return EFFICIENT if half or asked.q.dtype == torch.float32 else None
+            return EFFICIENT if half or operands.q.dtype == torch.float32 else None
         return None
 
-    def _on_cpu(self, asked: Asked) -> Asked:
-        q, k, v = (self.heap.on_cpu(x) for x in asked[:3])
-        return asked._replace(q=q, k=k, v=v)
+    def _on_cpu(self, operands: Operands) -> Operands:
+        q, k, v = (self.heap.on_cpu(x) for x in operands[:3])
+        return operands._replace(q=q, k=k, v=v)
 
     @property
     def _evidence(self) -> Evidence:
         return on_chip(self.chip, "rule")
 
-    def forward(self, form: int, asked: Asked) -> tuple[Any, Attended]:
+    def forward(self, form: int, operands: Operands) -> tuple[Any, Attended]:
         """The result on the device, which lies as the kernel leaves it, and what was computed."""
         why = f"the {_WORDS[form]} kernel, in its order"
-        self.products.note_unknown(_NAME, list(asked[:3]), why, self._evidence, COMPUTED)
-        held = self._on_cpu(asked)
+        self.products.note_unknown(_NAME, list(operands[:3]), why, self._evidence, COMPUTED)
+        held = self._on_cpu(operands)
         made = attend(self.chip, form, held)
         if form == EFFICIENT:
             result = made.result.transpose(1, 2).contiguous().transpose(1, 2)
@@ -123,13 +123,13 @@ class Attention:
             result = torch.empty_like(held.q).copy_(made.result)
         return self.heap.on_device(result), made
 
-    def backward(self, form: int, asked: Asked, made: Attended, given: Any) -> Any:
+    def backward(self, form: int, operands: Operands, made: Attended, given: Any) -> Any:
         """The gradients; where a kernel's order is not known, by products and a softmax."""
-        tensors, name = list(asked[:3]), f"{_NAME}_backward"
-        if has_gradient(form, asked.q, asked.k):
+        tensors, name = list(operands[:3]), f"{_NAME}_backward"
+        if has_gradient(form, operands.q, operands.k):
             why = f"the {_WORDS[form]} kernel, of one block"
             self.products.note_unknown(name, tensors, why, self._evidence, COMPUTED)
-            held = self._on_cpu(asked)
+            held = self._on_cpu(operands)
             found = attend_backward(self.chip, form, held, made, self.heap.on_cpu(given))
             pairs = zip(found, held[:3], strict=True)
             return tuple(self.heap.on_device(torch.empty_like(y).copy_(x)) for x, y in pairs)
@@ -137,7 +137,7 @@ class Attention:
         with torch.enable_grad():
             leaves = [x.detach().requires_grad_() for x in tensors]
             again = _aten._scaled_dot_product_attention_math.default(
-                *leaves, None, 0.0, asked.causal, None, scale=asked.scale
+                *leaves, None, 0.0, operands.causal, None, scale=operands.scale
             )[0]
             return torch.autograd.grad(again, leaves, given)
 
@@ -161,12 +161,12 @@ class _Attend(torch.autograd.Function):  # type: ignore[misc]
     ) -> Any:
         ctx.attention, ctx.form, ctx.causal, ctx.scale = attention, form, causal, scale
         ctx.save_for_backward(q, k, v)
-        result, ctx.made = attention.forward(form, Asked(q, k, v, causal, scale))
+        result, ctx.made = attention.forward(form, Operands(q, k, v, causal, scale))
         return result
 
     @staticmethod
     def backward(ctx: Any, *given: Any) -> Any:
         q, k, v = ctx.saved_tensors
-        asked = Asked(q, k, v, ctx.causal, ctx.scale)
-        found = ctx.attention.backward(ctx.form, asked, ctx.made, given[0])
+        operands = Operands(q, k, v, ctx.causal, ctx.scale)
+        found = ctx.attention.backward(ctx.form, operands, ctx.made, given[0])
         return None, None, None, None, *found

@@ -32,7 +32,7 @@ _TF32 = np.uint32(0xFFFFE000)
 _EXPONENT = np.uint32(0x7F800000)
 
 
-class Asked(NamedTuple):
+class Operands(NamedTuple):
     """The operands of an attention that a fused kernel may take."""
 
     #: ``(batch, heads, queries, width)``
@@ -51,13 +51,13 @@ class Attended(NamedTuple):
     logarithms: torch.Tensor
 
 
-def attend(chip: Chip, form: int, asked: Asked) -> Attended:
+def attend(chip: Chip, form: int, operands: Operands) -> Attended:
     """The attention of tensors on the CPU, by a kernel.
 
     The logarithms are ``(batch, heads, queries)`` and f32.
     """
-    (q, k, _), rows = asked[:3], _rows(chip, form, asked)
-    q3, k3, v3 = (x.reshape(-1, *x.shape[2:]) for x in asked[:3])
+    (q, k, _), rows = operands[:3], _rows(chip, form, operands)
+    q3, k3, v3 = (x.reshape(-1, *x.shape[2:]) for x in operands[:3])
     splits = _splits(chip, q, k) if form == FLASH else 1
     if splits == 1:
         keys = _block_keys(form, *q.shape[2:])
@@ -82,16 +82,16 @@ def has_gradient(form: int, q: torch.Tensor, k: torch.Tensor) -> bool:
 
 
 def attend_backward(
-    chip: Chip, form: int, asked: Asked, made: Attended, given: torch.Tensor
+    chip: Chip, form: int, operands: Operands, made: Attended, given: torch.Tensor
 ) -> tuple[torch.Tensor, ...]:
     """The gradients of q, k and v of an attention that `has_gradient`, as `attend`.
 
     `given` is the gradient of its result, `made` what `attend` returned.
     """
-    q, k, v, result, g = (x.reshape(-1, *x.shape[2:]) for x in (*asked[:3], made.result, given))
-    rows, logarithms = _rows(chip, form, asked), made.logarithms.reshape(-1)
+    q, k, v, result, g = (x.reshape(-1, *x.shape[2:]) for x in (*operands[:3], made.result, given))
+    rows, logarithms = _rows(chip, form, operands), made.logarithms.reshape(-1)
     found = rows.gradients(q, k, v, result, g, logarithms)
-    return tuple(x.to(y.dtype).view(y.shape) for x, y in zip(found, asked[:3], strict=True))
+    return tuple(x.to(y.dtype).view(y.shape) for x, y in zip(found, operands[:3], strict=True))
 
 
 def _block_keys(form: int, queries: int, width: int) -> int:
@@ -318,9 +318,9 @@ class _Rows(NamedTuple):
         launch(kernel, -(-count // _THREADS), _THREADS, given)
 
 
-def _rows(chip: Chip, form: int, asked: Asked) -> _Rows:
-    queries, keys = asked.q.shape[2], asked.k.shape[2]
-    return _Rows(chip, form, asked.causal, np.float32(asked.scale), queries, keys)
+def _rows(chip: Chip, form: int, operands: Operands) -> _Rows:
+    queries, keys = operands.q.shape[2], operands.k.shape[2]
+    return _Rows(chip, form, operands.causal, np.float32(operands.scale), queries, keys)
 
 
 def _in_tiles(

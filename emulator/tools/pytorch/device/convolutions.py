@@ -72,17 +72,17 @@ class Convolutions:
     def _alone(self, request: Request) -> Answer | None:
         """The answer where channels are by themselves; None for any other convolution."""
         given = request.given
-        asked = _asked(given)
-        if asked is None or self._kernel("output") is None:
+        conv = _own_convolution(given)
+        if conv is None or self._kernel("output") is None:
             return None
         if request.base == "convolution":
-            made: Any = _like(given["input"], self._output(asked, given["bias"]))
+            made: Any = _like(given["input"], self._output(conv, given["bias"]))
         else:
             g, (wants_input, wants_filter, _) = given["grad_output"], given["output_mask"]
-            g = g.reshape(*g.shape[:2], *asked.made)
+            g = g.reshape(*g.shape[:2], *conv.made)
             made = (
-                _like(given["input"], self._input_gradient(asked, g)) if wants_input else None,
-                _like(given["weight"], self._filter_gradient(asked, g)) if wants_filter else None,
+                _like(given["input"], self._input_gradient(conv, g)) if wants_input else None,
+                _like(given["weight"], self._filter_gradient(conv, g)) if wants_filter else None,
                 None,
             )
         return Answer(made, _WHY, on_chip(self.chip, "rule"))
@@ -97,18 +97,18 @@ class Convolutions:
         launch(self._kernel(name), -(-made.numel() // _THREADS), _THREADS, [*wide, made, *rest])
         return made
 
-    def _output(self, asked: _Asked, bias: Any) -> Any:
-        tensors = asked.x, asked.w, asked.w.new_zeros(1) if bias is None else bias
-        shape = len(asked.x), len(asked.w), *asked.made
-        return self._launch("output", tensors, shape, asked.sizes, int(bias is not None))
+    def _output(self, conv: _Convolution, bias: Any) -> Any:
+        tensors = conv.x, conv.w, conv.w.new_zeros(1) if bias is None else bias
+        shape = len(conv.x), len(conv.w), *conv.made
+        return self._launch("output", tensors, shape, conv.sizes, int(bias is not None))
 
-    def _input_gradient(self, asked: _Asked, g: Any) -> Any:
-        return self._launch("input_gradient", (g, asked.w), asked.x.shape, asked.sizes)
+    def _input_gradient(self, conv: _Convolution, g: Any) -> Any:
+        return self._launch("input_gradient", (g, conv.w), conv.x.shape, conv.sizes)
 
-    def _filter_gradient(self, asked: _Asked, g: Any) -> Any:
-        threads = min(len(asked.x) * WARP, _MOST_THREADS)
-        shape, warps = (asked.w.numel(), threads), threads // WARP
-        parts = self._launch("filter_gradient", (g, asked.x), shape, asked.sizes, warps)
+    def _filter_gradient(self, conv: _Convolution, g: Any) -> Any:
+        threads = min(len(conv.x) * WARP, _MOST_THREADS)
+        shape, warps = (conv.w.numel(), threads), threads // WARP
+        parts = self._launch("filter_gradient", (g, conv.x), shape, conv.sizes, warps)
         return torch.from_numpy(sums_of_block(parts.numpy()))
 
 
@@ -120,7 +120,7 @@ def _like(given: Any, made: Any) -> Any:
     return canonical(made.reshape(shape).to(given.dtype))
 
 
-class _Asked(NamedTuple):
+class _Convolution(NamedTuple):
     """A convolution: its input and its filter, of two axes, its settings, and the size of the
     output's images."""
 
@@ -139,7 +139,7 @@ class _Asked(NamedTuple):
         return np.array(sizes, np.int32).tobytes()
 
 
-def _asked(given: dict[str, Any]) -> _Asked | None:
+def _own_convolution(given: dict[str, Any]) -> _Convolution | None:
     """The convolution that PyTorch computes by kernels of its own; None for any other."""
     x, w, groups, dilation = (given[name] for name in ("input", "weight", "groups", "dilation"))
     if given["transposed"] or x.dim() not in (3, 4) or x.dtype not in FLOATS or not x.numel():
@@ -158,4 +158,4 @@ def _asked(given: dict[str, Any]) -> _Asked | None:
     shape = Shape(stride, padding, pair(dilation, axes, 1), groups)
     if axes == 1:
         x, w = x.unsqueeze(2), w.unsqueeze(2)
-    return _Asked(x, w, shape, output_size(tuple(x.shape), tuple(w.shape), shape))
+    return _Convolution(x, w, shape, output_size(tuple(x.shape), tuple(w.shape), shape))

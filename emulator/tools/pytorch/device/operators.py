@@ -112,7 +112,7 @@ def _threshold_gradient(
 
 
 #: operators that the CPU does not have as a GPU has them
-_OTHERWISE: dict[Any, Callable[..., Any]] = {
+_SUBSTITUTES: dict[Any, Callable[..., Any]] = {
     _aten._softmax.default: _softmax, _aten._log_softmax.default: _softmax,
     _aten._softmax_backward_data.default: _softmax_gradient,
     _aten._log_softmax_backward_data.default: _softmax_gradient,
@@ -281,8 +281,8 @@ class Operators:
                 self._enter_generator(stack)
             if plan.takes_generator:
                 args, kwargs = _each(_for_cpu, [args, kwargs])
-            if function in _OTHERWISE:
-                return _OTHERWISE[function](function, *args, **kwargs)
+            if function in _SUBSTITUTES:
+                return _SUBSTITUTES[function](function, *args, **kwargs)
             return call_on_cpu(function, args, kwargs)
 
 

@@ -18,7 +18,7 @@ def at_line(room: Array) -> Array:
     return room[-room.ctypes.data % LINE :]
 
 
-class Kept:
+class Scratch:
     """Memory that is kept for the next call, as new pages cost more than the work of many a call:
     at most one array, of at most so many bytes."""
 

@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 
-from emulator.arith.fast.kept import LINE, Kept
+from emulator.arith.fast.scratch import LINE, Scratch
 from emulator.memory.untouched import zeros
 
 
 @pytest.mark.parametrize("size", [1, 100, 1 << 20])
 def test_memory_starts_with_a_line_and_is_kept(size):
-    kept = Kept()
+    kept = Scratch()
     room = kept.take(size)
     assert len(room) == size and room.ctypes.data % LINE == 0
     assert zeros(size).ctypes.data % LINE == 0
@@ -19,7 +19,7 @@ def test_memory_starts_with_a_line_and_is_kept(size):
 
 
 def test_too_much_is_not_kept(monkeypatch):
-    monkeypatch.setattr(Kept, "_MOST", 100)
-    kept = Kept()
+    monkeypatch.setattr(Scratch, "_MOST", 100)
+    kept = Scratch()
     kept.give_back(kept.take(200))
     assert not kept._free
