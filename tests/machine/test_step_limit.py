@@ -211,6 +211,7 @@ def test_loops_that_end_without_a_limit(body, engine):
 
 
 @pytest.mark.sampled(3)
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("loop", ["a store", "an atomic operation", "a barrier"])
 def test_an_interrupt_leaves_arrays_and_variables_as_they_were(loop, engine):
