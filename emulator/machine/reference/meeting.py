@@ -12,7 +12,7 @@ from dtypes import Array
 from emulator.machine.reference.issuer import combination, readers
 from emulator.machine.reference.operands import Read, Write, guard_of, writer
 from emulator.machine.reference.thread import Thread, Together
-from emulator.machine.shared.arrivals import Warps
+from emulator.machine.shared.arrivals import WARP, Warps
 from emulator.machine.shared.issuing import Arrival, LaneOperands, MakeMeeting, Words
 from emulator.machine.shared.waiting import BarrierWait, State
 from emulator.ptx.program import Function, Statement
@@ -26,7 +26,8 @@ class Meeting:
     ) -> None:
         self.threads, self.reads, self.writes, self.following = threads, reads, writes, following
         self.cluster = threads[0].cluster
-        self.lanes = np.array([thread.number for thread in threads])
+        start = threads[0].number - threads[0].lane
+        self.lanes = np.array([start + thread.lane for thread in threads])
 
     def word(self, place: int) -> Array:
         return np.array([self.reads[place](thread) for thread in self.threads])
@@ -50,8 +51,9 @@ class Meeting:
             wait = BarrierWait(number, goes_on if finish else None)
             self._wait(State.BARRIER, arrival.waits if mask is None else mask & arrival.waits, wait)
 
-        warps = Warps.of(self.lanes)
-        self.cluster.barriers.arrive(self.lanes, warps, arrival, self.following - 1, stop)
+        bits = np.array([sum(1 << thread.lane for thread in self.threads)], np.uint32)
+        warp = Warps(self.lanes[:1] // WARP, np.zeros(1, np.int64), bits)
+        self.cluster.barriers.arrive(self.lanes, warp, arrival, self.following - 1, stop)
 
     def arrive_in_cluster(self) -> None:
         self.cluster.clusters.arrive(self.lanes)
