@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from emulator.report import Report
 
 #: command -> module of `emulator.tools`, or behind "adapters:" one of those, and its line; the
-#: module has NAME_command, and NAME_HELP for its arguments, or NAME_arguments, which adds them.
+#: module has NAME_command, and NAME_HELP for its arguments.
 #: A module is imported when its command is asked for: `lane` must not wait for `run`.
 COMMANDS = {
     "guide": ("guide", "Shows a page of the guide, or lists the pages."),
@@ -142,8 +142,7 @@ def _parser(asked: str) -> argparse.ArgumentParser:
         if name == asked:
             tool = tool_of(module)
             command.add_argument("--json", action="store_true", help="print JSON")
-            add = getattr(tool, f"{name}_arguments", None)
-            add(command) if add else add_command(command, tool, name)
+            add_command(command, tool, name)
             command.set_defaults(answer=getattr(tool, f"{name}_command"), json=False)
     return parser
 

@@ -8,7 +8,7 @@ one after the other, so that their number, the pc, names a place in all of them.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import NamedTuple
 
@@ -78,6 +78,16 @@ class Address:
     coordinates: tuple[Bound, ...] = ()
     #: the variable that was named
     variable: str = ""
+
+    @property
+    def place(self) -> Constant | LocalAddress | SharedAddress | None:
+        """The operand whose word is the address; None where a register has a part in it."""
+        base, offset = self.base, self.offset
+        if isinstance(base, Register):
+            return None
+        if isinstance(base, Constant):
+            return Constant(base.word + offset)
+        return replace(base, offset=base.offset + offset)
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,9 +26,11 @@ def add_arguments(
 
     A key is ``name`` or ``name METAVAR`` of a positional argument, or the spellings of an option
     and its metavar: ``-o --output FILE``. The parameter of that name in one of `functions` says the
-    rest: a bool is a flag, an int is read as one, a sequence takes several words, a Literal has
-    choices, and what has no default is required.
+    rest: a bool is a flag, a number is read as one, a sequence takes several words, a Literal has
+    choices, and what has no default is required. ``name ...`` takes all words that are left.
     """
+    from argparse import REMAINDER
+
     known: dict[str, inspect.Parameter] = {}
     for function in functions:
         known |= inspect.signature(function, eval_str=True).parameters
@@ -41,7 +43,9 @@ def add_arguments(
         rules: dict[str, Any] = _rules(parameter, is_option)
         if is_option:
             rules["dest"] = name
-        if len(words) > len(names):
+        if words[-1] == REMAINDER:
+            rules["nargs"] = REMAINDER
+        elif len(words) > len(names):
             rules["metavar"] = words[-1]
         parser.add_argument(*names, help=text or None, **rules)
 
@@ -57,7 +61,7 @@ def _rules(parameter: inspect.Parameter, is_option: bool) -> dict[str, Any]:
         return {"action": "store_true"}
     if get_origin(kind) in (Sequence, list):
         return {"action": "append"} if is_option else {"nargs": "+" if needed else "*"}
-    rules: dict[str, Any] = {"type": int} if kind is int else {}
+    rules: dict[str, Any] = {"type": kind} if kind in (int, float) else {}
     if get_origin(kind) is Literal:
         rules["choices"] = get_args(kind)
     if is_option:

@@ -78,9 +78,11 @@ def state(d):
            run.resumed, run.changes]  # fmt: skip
     out += [(x.address, x.held.tobytes()) for x in run.arena]
     for cluster in run.clusters:
-        out += [len(cluster.pending.copies), len(cluster.waiting), cluster.phase]
+        out += [len(cluster.pending.copies), len(cluster.waiting)]
+        held = cluster.barriers.arrived, cluster.barriers.partly, cluster.clusters.arrived
+        out += [array.tobytes() for array in held]
         for block in cluster.blocks:
-            out += [block.index, block.shared.tobytes(), list(block.ledger), str(block.barriers)]
+            out += [block.index, block.shared.tobytes(), list(block.ledger)]
             for thread in block.threads:
                 # Where a thread has ended, a stop there may have noted.
                 pc = None if thread.state is State.ENDED else thread.pc

@@ -68,7 +68,7 @@ def test_a_cluster_that_waits_for_a_block():
         "mov.u32 %r2, %cluster_ctarank; setp.eq.u32 %p1, %r2, 1; @%p1 bra L; "
         "barrier.cluster.arrive; barrier.cluster.wait; ret; L: bar.sync 0, 256;"
     )
-    with pytest.raises(KernelError, match=r"128 threads of blocks \(1, 0, 0\) have not arrived"):
+    with pytest.raises(KernelError, match=r"128 threads of block \(1, 0, 0\) have not arrived"):
         Module(text.replace("BODY", body))["k"].launch(2, 128, [np.zeros(8, "u4")])
 
 

@@ -760,9 +760,9 @@ DEADLOCKS = {
                  r"mbarrier room\[1\], parity 0: 5 of 5 arrivals and 0 bytes are outstanding"),
     "cluster": ("setp.lt.u32 %p1, %r3, 32; @%p1 bra L; barrier.cluster.arrive; "
                 "barrier.cluster.wait; L: barrier.sync 1, 64;",
-                "barrier of the cluster: 32 threads have not arrived"),
+                r"barrier of the cluster: 32 threads of block \(0, 0, 0\) have not arrived"),
     "lanes": ("setp.lt.u32 %p1, %r3, 2; @%p1 bra L; bar.warp.sync -1; L: barrier.sync 1, 64;",
-              r"elsewhere: \[0, 1\]"),
+              "threads elsewhere: 0-1"),
     "memory": ("L: ld.volatile.global.u32 %r5, [%rd2]; setp.eq.u32 %p2, %r5, 0; @%p2 bra L;",
                "looks at memory that no thread changes"),
 }  # fmt: skip

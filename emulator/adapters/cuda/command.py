@@ -11,7 +11,6 @@ import sysconfig
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import emulator
 from emulator.adapters.cuda import settings
@@ -20,42 +19,21 @@ from emulator.errors import OperandError
 from emulator.targets import find_chip
 from emulator.tools.report import Answer
 
-if TYPE_CHECKING:
-    from argparse import ArgumentParser
-
 #: exit code of a program that ran too long, as that of the command `timeout`
 _TOO_LONG = 124
 
 
-def exec_arguments(parser: ArgumentParser) -> None:
-    from argparse import REMAINDER
-
-    add = parser.add_argument
-    add("--gpu", metavar="NAME", help="the GPU, such as H100 (the default) or A100")
-    add(
-        "--check",
-        action="store_true",
-        help="look for mistakes in every launch; exit code 1 if there are some",
-    )
-    add(
-        "--log",
-        metavar="FILE",
-        help="write a line of JSON on each launch: kernel, grid, block, "
-        "seconds, findings; and on each function that is not there",
-    )
-    add(
-        "--time-limit",
-        type=float,
-        metavar="S",
-        help="end the program after S seconds (exit code 124)",
-    )
-    add("--step-limit", type=int, metavar="N", help="end a launch after N statements")
-    add(
-        "--recover",
-        action="store_true",
-        help="report an error of a kernel once and go on, which no GPU does",
-    )
-    add("command", nargs=REMAINDER, metavar="-- COMMAND", help="the program and its arguments")
+#: arguments of `exec` and what they mean
+EXEC_HELP = {
+    "--gpu NAME": "the GPU, such as H100 (the default) or A100",
+    "--check": "look for mistakes in every launch; exit code 1 if there are some",
+    "--log FILE": "write a line of JSON on each launch: kernel, grid, block, seconds, findings; "
+    "and on each function that is not there",
+    "--time-limit S": "end the program after S seconds (exit code 124)",
+    "--step-limit N": "end a launch after N statements",
+    "--recover": "report an error of a kernel once and go on, which no GPU does",
+    "command ...": "the program and its arguments, behind --",
+}
 
 
 def environment(

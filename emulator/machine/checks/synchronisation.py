@@ -69,13 +69,12 @@ class Synchronisation:
 
     # --- barriers of a block ---
 
-    def arrive(self, s: Strand, barrier: int, *, waits: bool, pc: int) -> None:
-        per_block = self.clocks.per_block
-        rows = s.lanes // per_block
+    def arrive(self, lanes: Lanes, barrier: int, *, waits: bool, pc: int) -> None:
+        rows = lanes // self.clocks.per_block
         for row in np.unique(rows).tolist():
-            lanes = s.lanes[rows == row]
-            told = None if waits else self.clocks.released(lanes, self.watch.now)
-            self.arrivals.setdefault((row, barrier), []).append(Arrival(lanes, waits, pc, told))
+            mine = lanes[rows == row]
+            told = None if waits else self.clocks.released(mine, self.watch.now)
+            self.arrivals.setdefault((row, barrier), []).append(Arrival(mine, waits, pc, told))
 
     def complete(self, rows: Lanes, barrier: int) -> None:
         """The barrier of blocks is complete: who waited goes on."""

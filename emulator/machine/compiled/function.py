@@ -265,12 +265,8 @@ class NativeFunction(ABC):
         """The addresses of a memory operand, in 64 bits."""
         assert isinstance(bound, Address), bound
         e, base, offset = self.e, bound.base, bound.offset
-        if isinstance(base, Constant):
-            return e.word(64, base.word + offset)
-        if isinstance(base, LocalAddress):
-            return self._local(base.offset + offset)
-        if isinstance(base, SharedAddress):
-            return self._shared(base.offset + offset)
+        if not isinstance(base, Register):
+            return self.read(bound.place, "u64")
         words = self.register(base.index)
         if words.type.element.width < 64:
             words = e.resize(words, 32)

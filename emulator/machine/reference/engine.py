@@ -90,10 +90,10 @@ class Grid:
     def _still_there(self, clusters: list[Cluster]) -> list[Cluster]:
         """The clusters that have not ended; of the others what is under way takes effect."""
         for cluster in clusters:
-            if not cluster.alive:
+            if not cluster.alive.any():
                 cluster.pending.finish()
                 self._run.launch.blocks_done(len(cluster.blocks))
-        return [cluster for cluster in clusters if cluster.alive]
+        return [cluster for cluster in clusters if cluster.alive.any()]
 
     def _start(self, first: Index) -> Cluster:
         """The cluster whose first block has these coordinates."""

@@ -12,16 +12,16 @@ from dtypes import Array
 from emulator.arith.scalar.rule import bind_reference
 from emulator.arith.scalar.types import TYPES
 from emulator.isa.ordinary.instruction import OrdinaryInstruction
-from emulator.machine.reference import barriers, mbarriers, memory
+from emulator.machine.reference import mbarriers, memory
 from emulator.machine.reference.compute import ThreadStep, guarded
 from emulator.machine.reference.control import Next, StatementContext
 from emulator.machine.reference.fragments import Threads, same
 from emulator.machine.reference.mbarriers import barrier_at, change, initialise, words_of
 from emulator.machine.reference.operands import Read, Write, addresses, guard_of, reader, writer
 from emulator.machine.reference.schedule import placed
-from emulator.machine.reference.thread import WARP, Thread, Together, Votes
+from emulator.machine.reference.thread import Thread, Together
+from emulator.machine.shared.arrivals import WARP
 from emulator.machine.shared.issuing import (
-    Arrival,
     Combine,
     LaneOperands,
     Make,
@@ -150,25 +150,6 @@ class Issuer:
             mbarriers.wait(
                 self.thread, wait, lambda thread, done: write(Issuer(thread, [], writes), done)
             )
-
-    def arrive(self, arrival: Arrival) -> None:
-        writes, (number, threads, waits, vote, finish) = self.writes, arrival
-
-        def goes_on(thread: Thread, votes: Votes) -> None:
-            assert finish is not None
-            finish(Issuer(thread, [], writes), votes.given, votes.true)
-
-        thread = self.thread
-        if waits:
-            wait = barriers.Waiting(int(number), None if finish is None else goes_on)
-            thread.stops(State.BARRIER, thread.pc + 1, wait)
-        barriers.arrive(thread, int(number), int(threads), None if vote is None else int(vote))
-
-    def arrive_in_cluster(self) -> None:
-        barriers.arrive_in_cluster(self.thread)
-
-    def wait_in_cluster(self) -> None:
-        barriers.wait_in_cluster(self.thread)
 
     def put_barriers(self, barriers: Words, counts: Words) -> None:
         initialise(self.thread, int(barriers), int(counts))

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from emulator.arith.scalar.rule import bind_reference
 from emulator.machine.reference.compute import destinations, sources
 from emulator.machine.reference.operands import guard_of, reader
-from emulator.machine.reference.thread import WARP, Thread, Together
+from emulator.machine.reference.thread import Thread, Together
+from emulator.machine.shared.arrivals import WARP
 from emulator.ptx.program import Function, Statement
 
 

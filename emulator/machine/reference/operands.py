@@ -76,15 +76,8 @@ def addresses(bound: Bound) -> Read:
     """The address of a memory operand."""
     assert isinstance(bound, Address), bound
     base, offset = bound.base, bound.offset
-    if isinstance(base, Constant):
-        word = base.word + offset & _MASK
-        return lambda thread: word
-    if isinstance(base, LocalAddress):
-        place = base.offset + offset
-        return lambda thread: thread.frames[-1].local + place & _MASK
-    if isinstance(base, SharedAddress):
-        inside = base.offset + offset
-        return lambda thread: shared_rank(thread) + inside & _MASK
+    if not isinstance(base, Register):
+        return reader(bound.place, "u64")
     index = base.index
 
     def address(thread: Thread) -> int:

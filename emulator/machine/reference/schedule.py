@@ -14,18 +14,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from emulator.machine.reference import barriers
-from emulator.machine.reference.thread import (
-    WARP,
-    Cluster,
-    Each,
-    Flow,
-    Position,
-    Thread,
-    Together,
-    Warp,
-)
+import numpy as np
+
+from emulator.machine.reference.thread import Cluster, Each, Flow, Position, Thread, Together, Warp
 from emulator.machine.report import failure_of
+from emulator.machine.shared.arrivals import WARP
 from emulator.machine.shared.failure import (
     VAIN_POLLS,
     VAIN_STATEMENTS,
@@ -248,14 +241,15 @@ def _execute_together(pc: int, step: Together, threads: Sequence[Thread]) -> Non
         step.run(threads)
     except Exception as error:
         raise placed(error, threads, run.program.statements[pc]) from error
-    _go([thread for thread in threads if thread.state not in (State.TENSOR, State.PAIR)], pc + 1)
+    _go([t for t in threads if t.state is State.READY or t.state in FOR_OTHERS], pc + 1)
     run.progress += 1
 
 
 def end(thread: Thread) -> None:
     """A thread ends: what waited for it may be complete without it."""
+    cluster, lanes = thread.cluster, np.array([thread.number])
     thread.state = State.ENDED
-    thread.warp.alive_mask &= ~(1 << thread.lane)
+    cluster.alive[lanes] = False
     thread.run.progress += 1
     thread.run.changes += 1
     for peer in thread.block.warpgroup(thread.warp.number):
@@ -263,7 +257,8 @@ def end(thread: Thread) -> None:
             step = thread.run.code[peer.pc]
             assert isinstance(step, Together)
             _meet(peer.warp, peer.pc, step)
-    barriers.thread_ended(thread)
+    cluster.barriers.lanes_ended(lanes)
+    cluster.clusters.lanes_ended(lanes)
 
 
 # --- errors ---------------------------------------------------------------------------------------

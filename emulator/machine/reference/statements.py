@@ -13,6 +13,7 @@ from emulator.machine.reference import (
     issuer,
     lanes,
     matrix,
+    meeting,
     tcgen05,
     tensors,
     wgmma,
@@ -48,6 +49,7 @@ FLOWS = {**control.FLOWS, **issuer.waiting(statements.WAITING)}
 TOGETHER: dict[str, Callable[[Statement, Function], Together]] = {
     **lanes.TOGETHER,
     **issuer.together(statements.BY_WARP),
+    **meeting.meeting(statements.MEETING),
     **wgmma.TOGETHER,
     **tcgen05.TOGETHER,
 }

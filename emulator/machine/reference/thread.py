@@ -2,32 +2,41 @@
 hold.
 
 A register holds the integer of its bits, a predicate 0 or 1, a variable in .param its bytes. Other
-modules say what happens to all this: `schedule` who goes next, `barriers` who waits.
+modules say what happens to all this: `schedule` who goes next.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from dtypes import Array
 from emulator.arith import Engine
-from emulator.machine.shared.barriers import BARRIERS
+from emulator.machine.shared.arrivals import (
+    WARP,
+    Bits,
+    BlockBarriers,
+    ClusterBarriers,
+    Lanes,
+    bits_of,
+)
 from emulator.machine.shared.convergence import Convergence
 from emulator.machine.shared.launching import RunningLaunch
 from emulator.machine.shared.pending import Pending
 from emulator.machine.shared.place import Index
 from emulator.machine.shared.products import WARPGROUPS, Products
 from emulator.machine.shared.tensor_order import Pairs
-from emulator.machine.shared.waiting import State
+from emulator.machine.shared.waiting import BarrierWait, State
 from emulator.memory.arena import Arena
 from emulator.memory.tensor_memory import TensorMemory
 from emulator.ptx.program import Function, Program
 from emulator.targets import Target
 
-WARP, WARPGROUP = 32, 128
+WARPGROUP = 128
 
 
 # --- threads --------------------------------------------------------------------------------------
@@ -139,39 +148,14 @@ class Warp:
         self.block, self.number = block, number
         last = min((number + 1) * WARP, block.run.threads)
         self.threads = [Thread(self, i) for i in range(number * WARP, last)]
-        #: a set of bits: the lanes that have not ended
-        self.alive_mask = (1 << len(self.threads)) - 1
         #: statements executed since anything happened that others may wait for
         self.vain = 0
         regions = block.run.launch.regions
         #: says which threads run together, where functions call themselves and show it
         self.convergence = None if regions is None else Convergence(regions)
 
-    @property
-    def alive(self) -> list[Thread]:
-        return [thread for thread in self.threads if thread.state is not State.ENDED]
-
 
 # --- blocks and clusters --------------------------------------------------------------------------
-
-
-class Votes(NamedTuple):
-    """Counts of the votes at a bar.red."""
-
-    given: int = 0
-    true: int = 0
-
-
-@dataclass
-class Barrier:
-    """A barrier of a block; `arrived` counts 32 threads for each warp, however many it has."""
-
-    arrived: int = 0
-    #: threads that are expected; 0: all of the block that have not ended
-    expected: int = 0
-    votes: Votes = field(default_factory=Votes)
-    #: warp -> lanes that have arrived, of warps that are not complete
-    partly: dict[int, int] = field(default_factory=dict)
 
 
 class Block:
@@ -183,7 +167,6 @@ class Block:
         self.shared = np.zeros(run.shared_bytes, np.uint8)
         #: of each word of it, the history of an mbarrier there (`memory.mbarrier`)
         self.ledger = [0] * (run.shared_bytes // 8)
-        self.barriers = [Barrier() for _ in range(BARRIERS)]
         #: its tensor memory, once something has used it
         self.tensor: TensorMemory | None = None
         self.warps: list[Warp] = [Warp(self, i) for i in range(-(-run.threads // WARP))]
@@ -216,17 +199,53 @@ class Cluster:
     pairs: Pairs = field(default_factory=Pairs)
     #: threads that wait for phases of mbarriers in this cluster
     waiting: list[Thread] = field(default_factory=list)
-    #: phase of barrier.cluster, and the phase that threads which have not waited since arrived in
-    phase: int = 0
-    arrived: dict[Thread, int] = field(default_factory=dict)
+    #: the checks: this engine has none
+    watch: None = None
+
+    def __post_init__(self) -> None:
+        self.lanes_per_cta, self.cluster_size = self.run.lanes_of_block, self.run.blocks_of_cluster
+        lanes = np.arange(self.lanes_per_cta * self.cluster_size)
+        #: threads that have not ended, by their numbers
+        self.alive: NDArray[np.bool_] = lanes % self.lanes_per_cta < self.run.threads
+        self.barriers, self.clusters = BlockBarriers(self), ClusterBarriers(self)
+
+    def alive_bits(self, warps: Lanes) -> Bits:
+        """For each warp the lanes that have not ended."""
+        return bits_of(self.alive)[warps]
+
+    def pass_barrier(self, rows: Lanes, number: int, votes: Array) -> None:
+        """Lets threads go on that wait at a barrier of blocks."""
+        for row in rows.tolist():
+            for thread in self.blocks[row].threads:
+                wait = thread.wait
+                if isinstance(wait, BarrierWait) and wait.number == number:
+                    thread.goes_on()
+                    if wait.finish is not None:
+                        wait.finish(thread, *votes[row].tolist())
+
+    def pass_cluster(self) -> None:
+        """Lets threads go on that wait at the barrier of the cluster."""
+        for thread in self.threads:
+            if thread.state is State.CLUSTER:
+                self.clusters.passed(np.array([thread.number]))
+                thread.goes_on()
 
     @property
     def threads(self) -> list[Thread]:
         return [thread for block in self.blocks for thread in block.threads]
 
     @property
-    def alive(self) -> bool:
-        return any(thread.state is not State.ENDED for thread in self.threads)
+    def launch(self) -> RunningLaunch:
+        return self.run.launch
+
+    @property
+    def shared_bytes(self) -> int:
+        return self.run.shared_bytes
+
+    def coordinates(self, lane: int) -> tuple[Index, Index]:
+        """Block and thread of a number, for messages."""
+        row, inside = divmod(lane, self.lanes_per_cta)
+        return self.blocks[row].index, self.blocks[row].threads[inside].coordinates
 
 
 # --- statements -----------------------------------------------------------------------------------

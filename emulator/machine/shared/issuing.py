@@ -160,7 +160,31 @@ class Issuer(Protocol):
         """An error with the place where it happened, if the kernel caused it."""
 
 
-class Executor(Protocol):
+class Writer(Protocol):
+    """Threads whose operands are written."""
+
+    def write(self, place: int, words: Words) -> None:
+        """Gives words to the operand at a place in the list of those that are written."""
+
+
+class Meeting(Writer, Protocol):
+    """Threads that come to a barrier at once, all that execute the statement together; their words
+    are arrays."""
+
+    def word(self, place: int) -> Words:
+        """The operand that stands at a place in the list of operands that are read."""
+
+    def arrive(self, arrival: Arrival) -> None:
+        """Arrives at a barrier of the block, and waits for it."""
+
+    def arrive_in_cluster(self) -> None:
+        """Arrives at the barrier of the cluster."""
+
+    def wait_in_cluster(self) -> None:
+        """Waits for the phase of that barrier in which the threads have arrived."""
+
+
+class Executor(Writer, Protocol):
     """The threads that execute a statement at once: one, or lanes of a strand.
 
     What they are given and give is an integer or an array (`Words`). The index of a Failure counts
@@ -189,9 +213,6 @@ class Executor(Protocol):
     def word(self, place: int) -> Words:
         """The operand that stands at a place in the list of operands that are read."""
 
-    def write(self, place: int, words: Words) -> None:
-        """Gives words to the operand at a place in the list of those that are written."""
-
     def spread(self, words: Words, dtype: type[np.unsignedinteger]) -> Array:
         """Words of so many bits as an array with an entry for each thread."""
 
@@ -219,15 +240,6 @@ class Executor(Protocol):
 
     def wait_for(self, wait: PhaseWait, over: Words, write: Write) -> None:
         """Waits for phases; `write` gives a thread that goes on whether its phase is over."""
-
-    def arrive(self, arrival: Arrival) -> None:
-        """Arrives at a barrier of the block, and waits for it."""
-
-    def arrive_in_cluster(self) -> None:
-        """Arrives at the barrier of the cluster."""
-
-    def wait_in_cluster(self) -> None:
-        """Waits for the phase of that barrier in which the threads have arrived."""
 
     def put_barriers(self, barriers: Words, counts: Words) -> None:
         """Makes mbarriers that expect counts of arrivals."""
@@ -261,9 +273,10 @@ class _Reader(Protocol[W_co]):
 Read = Callable[[_Reader[int]], int]
 Run = Callable[[Issuer], None]
 RunAtOnce = Callable[[Executor], None]
-Write = Callable[[Executor, Words], None]
+RunMeeting = Callable[[Meeting], None]
+Write = Callable[[Writer, Words], None]
 #: takes the votes at a bar.red: how many threads voted, and how many voted true
-Finish = Callable[[Executor, Words, Words], None]
+Finish = Callable[[Writer, Words, Words], None]
 
 
 class Arrival(NamedTuple):
@@ -381,6 +394,7 @@ Operands = OperandList[int]
 LaneOperands = OperandList[Words]
 Make = Callable[[Operands], Run]
 MakeAtOnce = Callable[[LaneOperands], RunAtOnce]
+MakeMeeting = Callable[[LaneOperands], RunMeeting]
 
 
 # --- what many statements do ----------------------------------------------------------------------

@@ -18,7 +18,7 @@ from emulator.machine.shared import (
     tensor_maps,
     textures,
 )
-from emulator.machine.shared.issuing import Make, MakeAtOnce
+from emulator.machine.shared.issuing import Make, MakeAtOnce, MakeMeeting
 
 #: each thread does it by itself
 EACH: dict[str, Make] = {**bulk.EACH, **cancel.EACH, **tensor_maps.EACH}
@@ -34,7 +34,9 @@ AT_ONCE: dict[str, MakeAtOnce] = {
     **surfaces.AT_ONCE,
 }
 #: the same, where they may have to wait behind it
-WAITING: dict[str, MakeAtOnce] = {**barriers.WAITING, **mbarriers.WAITING}
+WAITING: dict[str, MakeAtOnce] = mbarriers.WAITING
+#: all threads that are at it do it together, and may have to wait behind it
+MEETING: dict[str, MakeMeeting] = barriers.MEETING
 #: a warp does it, by its first lane
 BY_WARP: dict[str, Make] = tensor_maps.BY_WARP
 

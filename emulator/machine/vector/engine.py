@@ -22,9 +22,7 @@ from emulator.machine.shared.failure import (
     polls_in_vain,
 )
 from emulator.machine.vector import control, waiting
-from emulator.machine.vector.barriers import Barriers
 from emulator.machine.vector.checking import Checks
-from emulator.machine.vector.clusters import Clusters
 from emulator.machine.vector.compute import Step
 from emulator.machine.vector.schedule import Schedule
 from emulator.machine.vector.statements import step_of
@@ -317,10 +315,6 @@ class Grid:
         from emulator.machine.vector.convergent import ConvergentWave
 
         return ConvergentWave(self, ctas)
-
-    def barriers_of(self, wave: Wave) -> tuple[Barriers, Clusters]:
-        """Barriers of the blocks of a wave, and of its clusters."""
-        return Barriers(wave), Clusters(wave)
 
     def watch_of(self, wave: Wave) -> WaveWatch | None:
         """The checks of a wave; None: off."""

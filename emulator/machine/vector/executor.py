@@ -19,6 +19,7 @@ from emulator.machine.shared.issuing import Arrival, LaneOperands, MakeAtOnce, P
 from emulator.machine.shared.issuing import Write as SharedWrite
 from emulator.machine.shared.pending import POISON
 from emulator.machine.shared.phases import PhaseWait
+from emulator.machine.shared.waiting import BarrierWait, State
 from emulator.machine.vector import mbarriers, memory
 from emulator.machine.vector.atomics import Update, update
 from emulator.machine.vector.compute import Masked, Step, guarded
@@ -26,7 +27,7 @@ from emulator.machine.vector.issuer import readers
 from emulator.machine.vector.lanes import whole_or_split
 from emulator.machine.vector.memory import Positions, Who
 from emulator.machine.vector.operands import Write, selected, writer
-from emulator.machine.vector.strand import Strand
+from emulator.machine.vector.strand import Parked, Strand
 from emulator.memory.arena import AccessError, Arena
 from emulator.memory.mbarrier import Change, init_words
 from emulator.memory.multicast import OfDevices
@@ -182,13 +183,37 @@ class Executor:
         mbarriers.wait(self.strand, wait, np.asarray(over), self.pc + 1, finish)
 
     def arrive(self, arrival: Arrival) -> None:
-        self.wave.barriers.arrive(self.strand, arrival, self.pc + 1, self._after)
+        s, wave, finish = self.strand, self.wave, arrival.finish
+
+        def goes_on(going: Strand, voted: Words, true: Words) -> None:
+            assert finish is not None
+            finish(self._after(going), voted, true)
+
+        def stop(mask: Array | None, number: int) -> None:
+            part = s if mask is None else s.part(mask, self.pc + 1)
+            if arrival.waits:
+                wait = BarrierWait(number, goes_on if finish else None)
+                wave.park(part, State.BARRIER, wait, self.pc + 1)
+            elif part is not s:
+                wave.ready.append(part)
+
+        wave.barriers.arrive(s.lanes, wave.warps_of(s), arrival, self.pc, stop)
+        if arrival.waits or s.state is State.SPLIT:
+            # Where the barrier is complete already, the strand has been woken.
+            raise Parked
 
     def arrive_in_cluster(self) -> None:
-        self.wave.clusters.arrive(self.strand)
+        self.wave.clusters.arrive(self.strand.lanes)
 
     def wait_in_cluster(self) -> None:
-        self.wave.clusters.wait(self.strand, self.pc + 1)
+        s, wave, following = self.strand, self.wave, self.pc + 1
+        lacking = wave.clusters.lacking(s.lanes)
+        if not lacking.any():
+            wave.clusters.passed(s.lanes)
+            return
+        if going := wave.hold(s, lacking, State.CLUSTER, None, following, following):
+            wave.clusters.passed(going.lanes)
+        raise Parked
 
     def put_barriers(self, barriers: Words, counts: Words) -> None:
         wave = self.wave
@@ -216,7 +241,11 @@ def _sources(lanes: Who, at: Array, size: int, sizes: Places) -> tuple[Array, Pl
     return cast(Array, held), places
 
 
-def _masked(make: MakeAtOnce, statement: Statement, function: Function) -> Masked:
+#: a statement that all engines share, of an `Executor` or a `Meeting`
+_Make = Callable[[LaneOperands], Callable[[Executor], None]]
+
+
+def _masked(make: _Make, statement: Statement, function: Function) -> Masked:
     """A statement that all engines share, for the lanes of a mask."""
     operands, pc = LaneOperands(statement, bind_vector), statement.pc
     run = make(operands)
@@ -242,7 +271,7 @@ def _at_once(make: MakeAtOnce, statement: Statement, function: Function) -> Step
     return guarded(statement, _masked(make, statement, function))
 
 
-def _may_wait(make: MakeAtOnce, statement: Statement, function: Function) -> Step:
+def _may_wait(make: _Make, statement: Statement, function: Function) -> Step:
     run = _masked(make, statement, function)
     return whole_or_split(statement, lambda s: run(s, None))
 
@@ -252,6 +281,6 @@ def at_once(makes: Mapping[str, MakeAtOnce]) -> dict[str, Callable[[Statement, F
     return {name: partial(_at_once, make) for name, make in makes.items()}
 
 
-def waiting(makes: Mapping[str, MakeAtOnce]) -> dict[str, Callable[[Statement, Function], Step]]:
+def waiting(makes: Mapping[str, _Make]) -> dict[str, Callable[[Statement, Function], Step]]:
     """The same of statements behind which lanes may wait."""
     return {name: partial(_may_wait, make) for name, make in makes.items()}

@@ -62,7 +62,7 @@ def reader(bound: Bound | None, type_: str, function: Function) -> Read:
         return lambda s: np.array([s.frames[-1].local + offset & low], kind.dtype)
     if isinstance(bound, SharedAddress):
         address = np.uint64(bound.offset & _MASK)
-        return lambda s: (shared_rank(s) + address).astype(kind.dtype)
+        return lambda s: (shared_rank(s) + address).astype(kind.dtype, copy=False)
     if isinstance(bound, ParameterPlace):
         index, offset, size = bound.index, bound.offset, kind.size // 8
         return lambda s: _part(s.read(index), offset, size).view(kind.dtype)[:, 0]
@@ -169,15 +169,8 @@ def addresses(bound: Bound, function: Function) -> Callable[[Strand], NDArray[np
     """The addresses ``uint64 (lanes,)`` or ``(1,)`` of a memory operand."""
     assert isinstance(bound, Address), bound
     base, offset = bound.base, bound.offset
-    if isinstance(base, Constant):
-        words = np.array([base.word + offset & (1 << 64) - 1], np.uint64)
-        return lambda s: words
-    if isinstance(base, LocalAddress):
-        place = base.offset + offset
-        return lambda s: np.array([s.frames[-1].local + place & _MASK], np.uint64)
-    if isinstance(base, SharedAddress):
-        inside = np.uint64(base.offset + offset & _MASK)
-        return lambda s: shared_rank(s) + inside
+    if not isinstance(base, Register):
+        return reader(bound.place, "u64", function)
     index = base.index
     bits = REGISTER_BITS[function.registers[index].type]
     if bits == 64:

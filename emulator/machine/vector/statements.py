@@ -37,7 +37,7 @@ STEPS: dict[str, Make] = {
     **lanes.STEPS,
     **tensors.STEPS,
     **executor.at_once(statements.AT_ONCE),
-    **executor.waiting(statements.WAITING),
+    **executor.waiting({**statements.WAITING, **statements.MEETING}),
     **issuer.each(statements.EACH),
     **issuer.by_warps(statements.BY_WARP),
     **wgmma.STEPS,

@@ -125,7 +125,7 @@ class TextGrid(Grid):
             wave.renew()
         wave.shared, wave.journal, wave.left = memory.rows, memory.journal, self._left
         if self._has_barriers:
-            wave.barriers, wave.clusters = self.barriers_of(wave)
+            wave.renew_barriers()
         if self.function.local_bytes or wave.local_bytes:
             wave.local, wave.local_bytes = np.zeros((len(wave.thread), 0), np.uint8), 0
             self.need_local(wave, self.function.local_bytes)

@@ -3,10 +3,11 @@ calls where a launch brings some, and watchers around its steps."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Protocol
 
 from dtypes import Array
+from emulator.machine.shared.arrivals import MeetingWatch
 from emulator.machine.shared.issuing import TensorCoreWatch, Watch
 from emulator.machine.vector.strand import Frame, Lanes, Strand
 from emulator.memory.space import Space
@@ -23,20 +24,11 @@ Watcher = Callable[[StepOrEnd, "Statement", "Function"], StepOrEnd]
 Which = Lanes | None
 
 
-class SyncWatch(Protocol):
-    """Checks of barriers, mbarriers and phases: who has seen what of whom."""
+class SyncWatch(MeetingWatch, Protocol):
+    """Checks of barriers, mbarriers and phases."""
 
-    @property
-    def arrived(self) -> Mapping[int, Collection[int]]:
-        """Of an mbarrier, by its place: the lanes that have arrived in its phase."""
-
-    def arrive(self, s: Strand, barrier: int, *, waits: bool, pc: int) -> None: ...
-    def complete(self, rows: Lanes, barrier: int) -> None: ...
     def phases_over(self, places: Lanes) -> None: ...
     def waited(self, lanes: Lanes, places: Lanes) -> None: ...
-    def wait_at_cluster(self, lanes: Lanes) -> None: ...
-    def cluster_phase_over(self, clusters: Lanes) -> None: ...
-    def last_arrival(self, place: int) -> str: ...
 
 
 class IssueWatch(TensorCoreWatch, Protocol):

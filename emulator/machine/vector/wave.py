@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import InitVar, dataclass, field
 from functools import cached_property, lru_cache, reduce
 from operator import or_
-from typing import TYPE_CHECKING, NamedTuple, Protocol, cast
+from typing import TYPE_CHECKING, Protocol, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,14 +22,14 @@ from numpy.typing import NDArray
 from dtypes import Array
 from emulator.arith import Engine
 from emulator.machine.options import Order
-from emulator.machine.shared.issuing import Arrival, Executor
+from emulator.machine.shared.arrivals import BlockBarriers, ClusterBarriers, Warps, bits_of
 from emulator.machine.shared.launching import RunningLaunch
 from emulator.machine.shared.pending import Pending
 from emulator.machine.shared.place import Index
 from emulator.machine.shared.products import WARPGROUPS, Products
 from emulator.machine.shared.special import LaunchSizes
 from emulator.machine.shared.tensor_order import Pairs
-from emulator.machine.shared.waiting import FOR_OTHERS, POLLS, TURNS, State
+from emulator.machine.shared.waiting import FOR_OTHERS, POLLS, TURNS, BarrierWait, State
 from emulator.machine.vector.schedule import Schedule
 from emulator.machine.vector.strand import WARP, WARPGROUP, Frame, Lanes, Parked, Strand, merged
 from emulator.machine.vector.watching import WaveWatch
@@ -64,48 +64,6 @@ class Block:
     polls: bool
     #: statements that each step executes; (): one each
     counts: tuple[int, ...] = ()
-
-
-class Warps(NamedTuple):
-    """The warps that lanes of a strand belong to."""
-
-    #: numbers of the warps in the wave, ascending, and where the lanes of each start in the strand
-    numbers: Lanes
-    starts: Lanes
-    #: bit i is set where lane i of the warp is in the strand
-    bits: Bits
-
-
-class BlockBarriers(Protocol):
-    """`emulator.machine.vector.barriers.Barriers`."""
-
-    @property
-    def arrived(self) -> Lanes: ...
-    @property
-    def expected(self) -> Lanes: ...
-    @property
-    def partly(self) -> Bits: ...
-    @property
-    def is_idle(self) -> bool:
-        """True if nobody has arrived anywhere."""
-
-    def arrive(
-        self, s: Strand, arrival: Arrival, pc: int, after: Callable[[Strand], Executor]
-    ) -> None: ...
-    def lanes_ended(self, lanes: Lanes) -> None: ...
-
-
-class ClusterBarriers(Protocol):
-    """`emulator.machine.vector.clusters.Clusters`."""
-
-    phase: Lanes
-
-    @property
-    def arrived(self) -> Lanes: ...
-    def of_lanes(self, lanes: Lanes) -> Lanes: ...
-    def arrive(self, s: Strand) -> None: ...
-    def wait(self, s: Strand, pc: int) -> None: ...
-    def lanes_ended(self, lanes: Lanes) -> None: ...
 
 
 class WaveGrid(LaunchSizes, Protocol):
@@ -153,9 +111,6 @@ class WaveGrid(LaunchSizes, Protocol):
     def changes(self) -> int: ...
     @property
     def blocks(self) -> Mapping[int, Block]: ...
-
-    def barriers_of(self, wave: Wave) -> tuple[BlockBarriers, ClusterBarriers]:
-        """Makes the barriers of the blocks and clusters of a wave."""
 
     def watch_of(self, wave: Wave) -> WaveWatch | None:
         """Makes the checks of a wave; None: off."""
@@ -226,7 +181,7 @@ class Wave:
         self.pairs = Pairs()
         self.specials: dict[str, Array] = {}
         self._rows: Lanes | None = None
-        self.barriers, self.clusters = grid.barriers_of(self)
+        self.renew_barriers()
         #: the checks; None: off
         self.watch = grid.watch_of(self)
 
@@ -250,6 +205,10 @@ class Wave:
         self.version = self.executed = self.vain = 0
         self.ready, self.waiting = [], []
         self.tensor, self.pairs = {}, Pairs()
+
+    def renew_barriers(self) -> None:
+        """Nobody has arrived at a barrier yet."""
+        self.barriers, self.clusters = BlockBarriers(self), ClusterBarriers(self)
 
     def release(self) -> None:
         """Cuts the references in a circle: else its memory would wait for Python's collector."""
@@ -354,6 +313,31 @@ class Wave:
         self.waiting.remove(strand)
         strand.state, strand.wait = State.READY, None
         self.ready.append(strand)
+
+    def pass_barrier(self, rows: Lanes, number: int, votes: Array) -> None:
+        """Lets strands go on that wait at a barrier of blocks."""
+        self.grid.progress += 1
+        self.grid.meetings += 1
+        for strand in list(self.waiting):
+            wait = strand.wait
+            if not isinstance(wait, BarrierWait) or wait.number != number:
+                continue
+            going = self.free(strand, np.isin(self.row(strand), rows))
+            if going is not None:
+                if wait.finish is not None:
+                    wait.finish(going, *votes[self.row(going)].T)
+                self.wake(going)
+
+    def pass_cluster(self) -> None:
+        """Lets strands go on that wait at the barriers of clusters, as far as they may."""
+        self.grid.progress += 1
+        self.grid.meetings += 1
+        for strand in list(self.waiting):
+            if strand.state is not State.CLUSTER:
+                continue
+            if going := self.free(strand, ~self.clusters.lacking(strand.lanes)):
+                self.clusters.passed(going.lanes)
+                self.wake(going)
 
     def pick(self) -> Strand | None:
         """The strand that goes next, merged with all others that are at its place."""
@@ -517,18 +501,13 @@ class Wave:
             bits = np.full(len(numbers), 0xFFFFFFFF, np.uint32)
             found = strand.marks["warps"] = Warps(numbers, numbers * WARP, bits)
         if found is None:
-            warp = strand.lanes // WARP
-            starts = np.flatnonzero(np.diff(warp, prepend=-1))
-            bits = np.bitwise_or.reduceat(
-                np.uint32(1) << (strand.lanes % WARP).astype(np.uint32), starts
-            )
-            found = strand.marks["warps"] = Warps(warp[starts], starts, bits)
+            found = strand.marks["warps"] = Warps.of(strand.lanes)
         return found
 
     def alive_bits(self, warps: Lanes) -> Bits:
         """For each warp the lanes that have not ended."""
         if self._bits is None:
-            self._bits = _bits_of(self.alive)
+            self._bits = bits_of(self.alive)
         return self._bits if len(warps) == len(self._bits) else self._bits[warps]
 
     def is_whole(self, strand: Strand) -> bool:
@@ -545,6 +524,10 @@ class Wave:
         blocks = self.ctas[lanes // self.lanes_per_cta]
         numbers = blocks * WARPGROUPS + self.thread[lanes] // WARPGROUP
         return list(dict.fromkeys(numbers.tolist()))
+
+    @property
+    def launch(self) -> RunningLaunch:
+        return self.grid.launch
 
     def stack_top(self, strand: Strand) -> int:
         """First byte of local memory that no frame of a strand takes."""
@@ -578,15 +561,10 @@ def _numbered(lanes: int, threads: int, blocks: int) -> tuple[Lanes, Lanes, Arra
     mask of them and its bits by warp: waves of one size share them."""
     thread = np.tile(np.arange(lanes), blocks)
     alive = thread < threads
-    started, bits = np.flatnonzero(alive), _bits_of(alive)
+    started, bits = np.flatnonzero(alive), bits_of(alive)
     for shared in (thread, started, alive, bits):
         shared.flags.writeable = False
     return thread, started, alive, bits
-
-
-def _bits_of(lanes: Array) -> Bits:
-    """A mask of lanes, 32 bits for each warp."""
-    return np.packbits(lanes, bitorder="little").view(np.uint32)
 
 
 def order(strand: Strand) -> tuple[int, int, int]:

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from emulator.errors import OperandError, quoted
 from emulator.isa.instruction import Instruction
 from emulator.isa.kinds import is_tensor
 from emulator.isa.matrix import MatrixInstruction
 from emulator.layout.picture import document
-from emulator.tools.arguments import add_arguments
 from emulator.tools.files import write_text
 from emulator.tools.pictures.page import Page
 from emulator.tools.pictures.panels import SharedMemory, arranged, in_a_row
 from emulator.tools.report import Answer
 from emulator.tools.words import instruction_word, sizes, swizzle_width, whole_number
-
-if TYPE_CHECKING:
-    from argparse import ArgumentParser
 
 _LEGEND = (
     "Cells of registers are labelled lane:register, then the bits of the register; cells of shared "
@@ -26,25 +23,40 @@ _LEGEND = (
 )
 
 
-def view_arguments(parser: ArgumentParser) -> None:
-    helps = {
-        "opcode": "",
-        "--operand": "only this one: a, b, c, d, e, scale_a, p, ...",
-        "--idesc WORD": "instruction descriptor of a tcgen05.mma: where its matrices lie in tensor "
-        "memory (d, a, e, scale_a, scale_b)",
-        "--target": "tell what it does on this target only",
-        "--format": "default: by the file name, or html",
-        "-o --output FILE": "default: standard output",
-        "--warps MxN": "so many warps side by side along m and n, such as 2x2",
-    }
-    add_arguments(parser, helps, view_command)
-    tile = parser.add_argument_group("tiles of wgmma in shared memory").add_argument
-    tile("--swizzle", metavar="WIDTH", help="none, 32B, 64B or 128B (default)")
-    tile("--major", choices=("k", "mn"), help="default k")
-    tile("--start-address", metavar="BYTE", help="0x400, 1024, ... (default 0)")
-    for x in "ab":
-        tile(f"--major-{x}", choices=("k", "mn"), help=f"of {x.upper()} alone")
-        tile(f"--descriptor-{x}", metavar="WORD", help=f"{x.upper()} as this descriptor reads it")
+#: arguments of `view` and what they mean
+VIEW_HELP = {
+    "opcode": "",
+    "--operand": "only this one: a, b, c, d, e, scale_a, p, ...",
+    "--idesc WORD": "instruction descriptor of a tcgen05.mma: where its matrices lie in tensor "
+    "memory (d, a, e, scale_a, scale_b)",
+    "--target": "tell what it does on this target only",
+    "--format": "default: by the file name, or html",
+    "-o --output FILE": "default: standard output",
+    "--warps MxN": "so many warps side by side along m and n, such as 2x2",
+    "--swizzle WIDTH": "of wgmma's tiles in shared memory: none, 32B, 64B or 128B (default)",
+    "--major": "of these tiles: default k",
+    "--start-address BYTE": "of these tiles: 0x400, 1024, ... (default 0)",
+    "--major-a": "of A alone",
+    "--descriptor-a WORD": "A as this descriptor reads it",
+    "--major-b": "of B alone",
+    "--descriptor-b WORD": "B as this descriptor reads it",
+}
+
+
+@dataclass
+class TileWords:
+    """What the command line says of tiles of wgmma in shared memory."""
+
+    swizzle: str | None = None
+    major: Literal["k", "mn"] | None = None
+    start_address: str | None = None
+    major_a: Literal["k", "mn"] | None = None
+    descriptor_a: str | None = None
+    major_b: Literal["k", "mn"] | None = None
+    descriptor_b: str | None = None
+
+
+VIEW_WORDS = TileWords
 
 
 def view_command(
@@ -59,10 +71,8 @@ def view_command(
 ) -> Answer:
     """The page or the SVG, printed or written to the file `output`, whose suffix may tell which.
 
-    `tile` says how the tiles of wgmma lie: swizzle, major, start_address, and of each operand
-    major_a, descriptor_a, … Raises ParseError,
-    UnsupportedError or OperandError for what is no instruction, target, operand or tile, and
-    OperandError for a file that cannot be written.
+    `tile` is of `TileWords`. Raises ParseError, UnsupportedError or OperandError for what is no
+    instruction, target, operand or tile, and OperandError for a file that cannot be written.
     """
     if is_tensor(opcode):
         return _tensor(opcode, operand or "", idesc, format or _format_of(output), output)
