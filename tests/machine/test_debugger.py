@@ -125,6 +125,7 @@ def test_the_first_nan_is_caught_where_it_is_made():
         assert [x != x for x in d.values("%f2")[:16]] == [True] * 7 + [False] * 9
         assert d.cont().ended  # NaN of NaN is made of one
         assert d.cont(reverse=True).statement == "sqrt.rn.f32 %f2, %f1;"
+        assert d.cont() == stop  # the statement that it stands at counts, too
 
 
 def test_what_all_warps_wait_for():

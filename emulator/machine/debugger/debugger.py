@@ -6,7 +6,7 @@ import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar, cast
 
 from emulator.errors import EmulatorError, OperandError, hint, quoted, runs, whole
 from emulator.machine.debugger.expressions import Expression
@@ -227,16 +227,15 @@ class Debugger:
         return self._access(what, size, ("read", "written"))
 
     def _access(self, what: str, size: int | None, uses: Sequence[str]) -> AccessWatchpoint:
-        watched, player = self._watched(what, size), self.player
+        watched = self._watched(what, size)
         return self._add(
             AccessWatchpoint(
-                self._count + 1,
-                watched.text,
-                watched=watched,
-                uses=uses,
-                coming=lambda: (player.threads, player.pc),
+                self._count + 1, watched.text, watched=watched, uses=uses, coming=self._coming
             )
         )
+
+    def _coming(self) -> tuple[Sequence[Thread], int]:
+        return self.player.threads, self.player.pc
 
     def _watched(self, what: str, size: int | None) -> Watched:
         text = what.strip()
@@ -297,8 +296,9 @@ class Debugger:
         of operands that are none."""
         if what not in _SPECIALS:
             raise OperandError(f"catch takes nan, inf or any; got {quoted(what)}")
-        made = Catchpoint(self._count + 1, f"catch {what}", wanted=what)  # type: ignore[arg-type]
-        return self._add(made)
+        wanted = cast('Literal["nan", "inf", "any"]', what)
+        text = f"catch {what}"
+        return self._add(Catchpoint(self._count + 1, text, wanted=wanted, coming=self._coming))
 
     def delete(self, number: int) -> None:
         """Removes a breakpoint, watchpoint or catchpoint by its number."""

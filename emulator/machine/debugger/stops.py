@@ -20,6 +20,8 @@ from emulator.machine.shared.place import Index, shown
 from emulator.machine.shared.waiting import FOR_OTHERS
 from emulator.ptx.program import Address, Program, Statement, registers_of
 
+#: gives the threads that go next, and their pc
+Coming = Callable[[], tuple[Sequence[Thread], int]]
 Quantifier = Literal["any", "all"]
 Lookups = Callable[[Thread], Callable[[str], Any]]
 
@@ -130,8 +132,7 @@ class AccessWatchpoint(Stopper):
     watched: Watched = field(kw_only=True)
     #: "read", "written", or both
     uses: Sequence[str] = field(kw_only=True)
-    #: the threads that go next, and their pc
-    coming: Callable[[], tuple[Sequence[Thread], int]] = field(kw_only=True)
+    coming: Coming = field(kw_only=True)
     behind: bool = True
     #: by use: a thread of the statement that was last looked at
     _seen: dict[str, Thread] = field(default_factory=dict)
@@ -202,35 +203,43 @@ def users_of(
 class Catchpoint(Stopper):
     """Stops after a statement that has made a NaN or an infinity of operands without any."""
 
-    wanted: Literal["nan", "inf", "any"] = "any"
+    wanted: Literal["nan", "inf", "any"] = field(kw_only=True)
+    coming: Coming = field(kw_only=True)
     behind: bool = True
     #: the threads of the statement that was last seen, what to look at, and what there was before
     _seen: tuple[list[Thread], Any, list[bool], str] | None = None
     _known: dict[Statement, Any] = field(default_factory=dict)
 
     def start(self) -> None:
-        self._seen = None
+        self._look(*self.coming())
 
     def meets(self, threads: Sequence[Thread], pc: int) -> str:
-        found = self._look()
+        found = self._found()
+        self._look(threads, pc)
+        return found
+
+    def _look(self, threads: Sequence[Thread], pc: int) -> None:
+        """Looks at what a statement takes."""
         self._seen = None
+        if not threads:
+            return
         statement = threads[0].run.program.statements[pc]
         if statement not in self._known:
             self._known[statement] = _floats_of(statement)
         held = self._known[statement]
-        if held is not None:
-            reads, _, guard, together = held
-            chosen = [t for t in threads if guard is None or guard(t)]
-            special = [
-                any(_special(read(t), type_, self.wanted) for type_, read in reads) for t in chosen
-            ]
-            if together:
-                special = [any(special)] * len(special)
-            if chosen:
-                self._seen = chosen, held, special, str(statement.instruction)
-        return found
+        if held is None:
+            return
+        reads, _, guard, together = held
+        chosen = [t for t in threads if guard is None or guard(t)]
+        special = [
+            any(_special(read(t), type_, self.wanted) for type_, read in reads) for t in chosen
+        ]
+        if together:
+            special = [any(special)] * len(special)
+        if chosen:
+            self._seen = chosen, held, special, str(statement.instruction)
 
-    def _look(self) -> str:
+    def _found(self) -> str:
         if self._seen is None:
             return ""
         threads, (_, writes, _, _), before, opcode = self._seen
