@@ -9,14 +9,13 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from emulator.arith.scalar.types import TYPES
-from emulator.errors import OperandError
 from emulator.isa.matrix import MatrixInstruction
 from emulator.isa.wmma import WmmaMultiply
 from emulator.machine.checks.values import is_float, specials_of_words, typed_items
 from emulator.machine.debugger.expressions import Expression
 from emulator.machine.reference.operands import guard_of, reader
 from emulator.machine.reference.thread import Thread
-from emulator.machine.shared.place import Index, shown
+from emulator.machine.shared.place import shown
 from emulator.machine.shared.waiting import FOR_OTHERS
 from emulator.ptx.program import Address, Program, Statement, registers_of
 
@@ -274,13 +273,3 @@ def _floats_of(statement: Statement) -> Any:
 def _special(word: int, type_: str, wanted: str) -> bool:
     nan, infinite = specials_of_words(np.array([word], TYPES[type_].dtype), type_)
     return bool((wanted != "inf" and nan[0]) or (wanted != "nan" and infinite[0]))
-
-
-def thread_number(given: int | Sequence[int], block: Index) -> int:
-    """A thread of a block, by its number or its coordinates. Raises OperandError for none."""
-    x, y, z = block
-    index = (given, 0, 0) if isinstance(given, int) else (*given, 0, 0)[:3]
-    number = index[0] + x * (index[1] + y * index[2])
-    if not 0 <= number < x * y * z:
-        raise OperandError(f"a block has {x * y * z} threads, {shown(block)}; got thread {given}")
-    return number
