@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from emulator.errors import OperandError, as_integer, shown, whole
+from emulator.machine.shared.calls import MOST_LOCAL
 from emulator.machine.shared.place import Index
 from emulator.ptx.module import BoundKernel
 from emulator.ptx.program import Function
@@ -17,8 +18,6 @@ from emulator.targets import Target
 #: block, and blocks of a cluster
 BLOCKS, THREADS = (2**31 - 1, 65535, 65535), (1024, 1024, 64)
 _BLOCK, _CLUSTER = 1024, 16
-#: bytes of local memory that a thread may have
-_LOCAL = 512 << 10
 #: threads of a grid that are run without a limit of statements
 _ALL_THREADS = 1 << 27
 
@@ -56,10 +55,10 @@ def check_threads(function: Function, grid: Index, block: Index, *, limited: boo
             f"{_by(grid)} blocks of {threads} threads are {total:,} threads, which would take "
             f"hours; step_limit=N runs them up to N statements"
         )
-    if function.local_bytes > _LOCAL:
+    if function.local_bytes > MOST_LOCAL:
         raise OperandError(
             f"{function.name} takes {function.local_bytes:,} bytes of local memory "
-            f"in each thread, which may have {_LOCAL:,}"
+            f"in each thread, which may have {MOST_LOCAL:,}"
         )
     needed, most = _directive(function, "reqntid"), _directive(function, "maxntid")
     verb, name, wanted = "", "", block

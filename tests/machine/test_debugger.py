@@ -125,6 +125,7 @@ def test_the_first_nan_is_caught_where_it_is_made():
         assert [x != x for x in d.values("%f2")[:16]] == [True] * 7 + [False] * 9
         assert d.cont().ended  # NaN of NaN is made of one
         assert d.cont(reverse=True).statement == "sqrt.rn.f32 %f2, %f1;"
+        assert d.cont() == stop  # the statement that it stands at counts, too
 
 
 def test_what_all_warps_wait_for():
@@ -141,7 +142,16 @@ def test_what_all_warps_wait_for():
         (lambda d: d.break_at("mull.wide"), "no place 'mull.wide'.*nearest is .mul.wide"),
         (lambda d: d.break_at("ptx:99"), "the last line with statements is 22"),
         (lambda d: d.break_at("x.cu:1"), "no statement comes from a file 'x.cu'"),
-        (lambda d: d.break_at("go", block=1), "the grid has 1 block"),
+        (lambda d: d.break_at("go", block=1), r"the block, of \(1, 1, 1\), .* is 0 … 0; got 1"),
+        (lambda d: d.break_at("go", block="a"), "got 'a'"),
+        (lambda d: d.break_at("go", thread=(0, 1)), "the thread along y is 0 … 0; got 1"),
+        (lambda d: d.break_at("go", thread=1.5), "got 1.5"),
+        (lambda d: d.break_at("go", warp=2), "the warp is 0 … 1; got 2"),
+        (lambda d: d.break_at("go", quantifier="most"), "quantifier is 'any' or 'all'"),
+        (lambda d: d.break_at("go", condition=5), "a str is needed; got 5"),
+        (lambda d: d.watch("a", size=0), "is 1 or more; got 0"),
+        (lambda d: d.stepi(0), "the number of steps is 1 or more; got 0"),
+        (lambda d: d.stepi("2"), "got '2'"),
         (lambda d: d.values("%r77"), "no register '%r77'"),
         (lambda d: d.values("__import__('os')"), "an expression has registers"),
         (lambda d: d.values("%r1 +"), "is no expression"),
@@ -153,7 +163,7 @@ def test_what_all_warps_wait_for():
         (lambda d: d.memory("0x10"), "nothing lies at 0x10"),
         (lambda d: d.fragment("a"), "no matrix instruction"),
         (lambda d: d.focus(warp=2), "a block has 2 warps"),
-        (lambda d: d.focus(block=3), "the grid has 1 block"),
+        (lambda d: d.focus(block=3), "0 … 0; got 3"),
         (lambda d: d.finish(), "this is the kernel itself"),
         (lambda d: d.delete(4), "no breakpoint 4"),
         (lambda d: d.catch("nam"), "catch takes nan"),

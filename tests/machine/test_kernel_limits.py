@@ -97,6 +97,34 @@ def test_endless_recursion():
         Module(text)["k"].launch(1, 1, [np.zeros(8, "u4")])
 
 
+#: each thread adds up the words of as many calls as it has a number
+RECURSION = """
+.func (.reg .b32 out) f(.reg .b32 n) {
+    .local .b8 room[SIZE]; .reg .b32 %r<5>; .reg .b64 %rd1; .reg .pred %p1;
+    mov.u32 out, 0; setp.eq.u32 %p1, n, 0; @%p1 bra END;
+    mov.u64 %rd1, room; st.local.u32 [%rd1], n; mul.lo.u32 %r4, n, n; sub.u32 %r1, n, 1;
+    call (%r2), f, (%r1);
+    ld.local.u32 %r3, [%rd1]; add.u32 %r2, %r2, %r4; add.u32 out, %r2, %r3;
+    END: ret;
+}
+"""
+SUM = (
+    "//runs\n mov.u32 %r1, %tid.x; call (%r2), f, (%r1); mul.wide.u32 %rd2, %r1, 4; "
+    "add.u64 %rd2, %rd1, %rd2; st.global.u32 [%rd2+4], %r2;"
+)
+
+
+@pytest.mark.parametrize("name", ["reference", "vector", "compiled"])
+def test_deep_recursion(name):
+    text = HEAD.replace(".visible", RECURSION.replace("SIZE", "16") + ".visible")
+    out = np.zeros(257, "u4")
+    Module(text.replace("BODY", SUM))["k"].launch(1, 256, [out], engine=name)
+    assert out[1:].tolist() == [sum(i + i * i for i in range(n + 1)) for n in range(256)]
+    large = text.replace("[16]", "[16384]").replace("BODY", SUM)
+    with pytest.raises(KernelError, match="needs 540,672 bytes of local memory, and may have 524"):
+        Module(large)["k"].launch(1, 256, [out], engine=name)
+
+
 def test_a_lock_between_blocks():
     body = (
         "//runs\n L: atom.global.cas.b32 %r2, [%rd1+4], 0, 1; setp.ne.u32 %p1, %r2, 0; @%p1 bra L; "

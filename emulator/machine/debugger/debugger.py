@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import math
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar, cast, get_args
 
-from emulator.errors import EmulatorError, OperandError, hint, quoted, runs, whole
+from emulator.errors import EmulatorError, OperandError, hint, needed, one_of, quoted, runs, whole
 from emulator.machine.debugger.expressions import Expression
 from emulator.machine.debugger.locations import Line, Locations
-from emulator.machine.debugger.looking import Focus, Looking, block_number
+from emulator.machine.debugger.looking import Focus, Looking
 from emulator.machine.debugger.player import Player
 from emulator.machine.debugger.shown import Shown, text_of
 from emulator.machine.debugger.stops import (
@@ -22,12 +23,11 @@ from emulator.machine.debugger.stops import (
     Stopper,
     Watched,
     Watchpoint,
-    thread_number,
     users_of,
 )
 from emulator.machine.reference.thread import Thread
 from emulator.machine.report import KernelError, Report
-from emulator.machine.shared.place import Index, shown
+from emulator.machine.shared.place import Index, number_of, shown
 from emulator.machine.shared.waiting import State
 from emulator.ptx.program import items_of, registers_of
 
@@ -144,9 +144,9 @@ class Debugger:
         """Chooses the block, warp and lane that later calls speak of; ``thread=`` names a thread of
         the block by its number or coordinates. Returns the focus."""
         launch, old = self.player.launch, self.focused
-        number = old.block if block is None else self._block(block)
+        number = old.block if block is None else number_of("block", block, launch.grid)
         if thread is not None:
-            warp, lane = divmod(thread_number(thread, launch.block), 32)
+            warp, lane = divmod(number_of("thread", thread, launch.block), 32)
         chosen = Focus(
             number, old.warp if warp is None else warp, old.lane if lane is None else lane
         )
@@ -157,14 +157,6 @@ class Debugger:
         assert Looking(self.player, self.locations, chosen).thread is not None
         self.focused = chosen
         return chosen
-
-    def _block(self, given: int | Sequence[int]) -> int:
-        size = self.player.launch.grid
-        total = size[0] * size[1] * size[2]
-        number = given if isinstance(given, int) else block_number(given, size)
-        if not 0 <= number < total:
-            raise OperandError(f"the grid has {total} blocks, {shown(size)}; got block {given}")
-        return number
 
     # --- stopping ---
 
@@ -189,10 +181,13 @@ class Debugger:
             pcs, text = frozenset(range(len(self.locations.program.statements))), "anywhere"
         else:
             pcs, text = self.locations.find(str(where))
+        one_of("quantifier", quantifier, get_args(Quantifier))
         held = None if condition is None else Expression(condition)
         launch = self.player.launch
-        number = None if block is None else self._block(block)
-        chosen = None if thread is None else thread_number(thread, launch.block)
+        if warp is not None:
+            whole("the warp", warp, 0, -(-math.prod(launch.block) // 32) - 1)
+        number = None if block is None else number_of("block", block, launch.grid)
+        chosen = None if thread is None else number_of("thread", thread, launch.block)
         return self._add(
             Breakpoint(
                 self._count + 1,
@@ -227,25 +222,25 @@ class Debugger:
         return self._access(what, size, ("read", "written"))
 
     def _access(self, what: str, size: int | None, uses: Sequence[str]) -> AccessWatchpoint:
-        watched, player = self._watched(what, size), self.player
+        watched = self._watched(what, size)
         return self._add(
             AccessWatchpoint(
-                self._count + 1,
-                watched.text,
-                watched=watched,
-                uses=uses,
-                coming=lambda: (player.threads, player.pc),
+                self._count + 1, watched.text, watched=watched, uses=uses, coming=self._coming
             )
         )
 
+    def _coming(self) -> tuple[Sequence[Thread], int]:
+        return self.player.threads, self.player.pc
+
     def _watched(self, what: str, size: int | None) -> Watched:
-        text = what.strip()
+        text = needed(str, what).strip()
         if text[:1] in "%$" and text[1:].isidentifier():
             return self._watched_register(text)
         held = {name: place for name, _, place in self.look.variables().rows}
         if held.get(text, "").startswith("%"):
             raise OperandError(f"{text} is in {held[text]} at this statement: watch {held[text]}")
-        focus, spot, count = self.focused, self.look.spot(text), size or 4
+        focus, spot = self.focused, self.look.spot(text)
+        count = 4 if size is None else whole("the size of what is watched", size, 1)
         self.look.bytes_at(spot, count)
 
         def show(words: Any, lane: int) -> str:
@@ -297,8 +292,9 @@ class Debugger:
         of operands that are none."""
         if what not in _SPECIALS:
             raise OperandError(f"catch takes nan, inf or any; got {quoted(what)}")
-        made = Catchpoint(self._count + 1, f"catch {what}", wanted=what)  # type: ignore[arg-type]
-        return self._add(made)
+        wanted = cast('Literal["nan", "inf", "any"]', what)
+        text = f"catch {what}"
+        return self._add(Catchpoint(self._count + 1, text, wanted=wanted, coming=self._coming))
 
     def delete(self, number: int) -> None:
         """Removes a breakpoint, watchpoint or catchpoint by its number."""
@@ -450,7 +446,7 @@ class Debugger:
     # --- moving ---
 
     def _repeat(self, count: int, wanted: Callable[[], Wanted], reverse: bool) -> Stop:
-        for _ in range(count):
+        for _ in range(whole("the number of steps", count, 1)):
             stop = self._steps("", wanted(), reverse)
             if stop.ended or stop.reason.startswith(("breakpoint", "watchpoint", "catchpoint")):
                 break
@@ -579,8 +575,8 @@ class Debugger:
     def _focus_on_error(self, error: KernelError) -> None:
         launch = self.player.launch
         if error.block is not None and error.threads:
-            number = thread_number(error.threads[0], launch.block)
-            block = block_number(error.block, launch.grid)
+            number = number_of("thread", error.threads[0], launch.block)
+            block = number_of("block", error.block, launch.grid)
             self.focused = Focus(block, *divmod(number, 32))
 
     # --- looking: what `look` has, by gdb's names ---

@@ -14,7 +14,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from emulator.errors import OperandError, quoted
+from emulator.errors import OperandError, needed, quoted
 
 Value = Any
 #: the value of a name: "%r3", or "n"
@@ -61,7 +61,7 @@ class Expression:
     """A compiled expression. Raises OperandError for a text that is none."""
 
     def __init__(self, text: str) -> None:
-        self.text = text.strip()
+        self.text = needed(str, text).strip()
         if not self.text or len(self.text) > _LONGEST:
             raise OperandError(
                 f"an expression has 1 … {_LONGEST} characters; got {len(self.text):,}"
@@ -86,7 +86,7 @@ class Expression:
         """The value for a thread. Raises OperandError where there is none."""
         try:
             return self._run(lookup)
-        except (ArithmeticError, TypeError, ValueError) as error:
+        except (ArithmeticError, RecursionError, TypeError, ValueError) as error:
             raise OperandError(f"{quoted(self.text)}: {error}") from None
 
     def _compiled(self, node: ast.expr) -> Callable[[Lookup], Value]:

@@ -23,7 +23,7 @@ from emulator.machine.reference.operands import special
 from emulator.machine.reference.thread import Block, Cluster, Thread, Warp
 from emulator.machine.reference.waiting import pc_of, what_for
 from emulator.machine.shared.phases import SIZE, missing
-from emulator.machine.shared.place import Index, shown
+from emulator.machine.shared.place import shown
 from emulator.machine.shared.special import CLOCKS
 from emulator.machine.shared.waiting import State
 from emulator.memory.mbarrier import Barrier
@@ -659,9 +659,3 @@ def _matrix(title: str, codes: Array, type_: str) -> Shown:
     header = ("", *map(str, range(codes.shape[1])))
     rows = [(str(i), *row) for i, row in enumerate(text)]
     return Shown(title, header, rows, data)
-
-
-def block_number(index: Sequence[int], size: Index) -> int:
-    """Counts a block of the grid by its coordinates."""
-    x, y, z = (*index, 0, 0)[:3]
-    return x + size[0] * (y + size[1] * z)

@@ -9,17 +9,18 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from emulator.arith.scalar.types import TYPES
-from emulator.errors import OperandError
 from emulator.isa.matrix import MatrixInstruction
 from emulator.isa.wmma import WmmaMultiply
 from emulator.machine.checks.values import is_float, specials_of_words, typed_items
 from emulator.machine.debugger.expressions import Expression
 from emulator.machine.reference.operands import guard_of, reader
 from emulator.machine.reference.thread import Thread
-from emulator.machine.shared.place import Index, shown
+from emulator.machine.shared.place import shown
 from emulator.machine.shared.waiting import FOR_OTHERS
 from emulator.ptx.program import Address, Program, Statement, registers_of
 
+#: gives the threads that go next, and their pc
+Coming = Callable[[], tuple[Sequence[Thread], int]]
 Quantifier = Literal["any", "all"]
 Lookups = Callable[[Thread], Callable[[str], Any]]
 
@@ -130,8 +131,7 @@ class AccessWatchpoint(Stopper):
     watched: Watched = field(kw_only=True)
     #: "read", "written", or both
     uses: Sequence[str] = field(kw_only=True)
-    #: the threads that go next, and their pc
-    coming: Callable[[], tuple[Sequence[Thread], int]] = field(kw_only=True)
+    coming: Coming = field(kw_only=True)
     behind: bool = True
     #: by use: a thread of the statement that was last looked at
     _seen: dict[str, Thread] = field(default_factory=dict)
@@ -202,35 +202,43 @@ def users_of(
 class Catchpoint(Stopper):
     """Stops after a statement that has made a NaN or an infinity of operands without any."""
 
-    wanted: Literal["nan", "inf", "any"] = "any"
+    wanted: Literal["nan", "inf", "any"] = field(kw_only=True)
+    coming: Coming = field(kw_only=True)
     behind: bool = True
     #: the threads of the statement that was last seen, what to look at, and what there was before
     _seen: tuple[list[Thread], Any, list[bool], str] | None = None
     _known: dict[Statement, Any] = field(default_factory=dict)
 
     def start(self) -> None:
-        self._seen = None
+        self._look(*self.coming())
 
     def meets(self, threads: Sequence[Thread], pc: int) -> str:
-        found = self._look()
+        found = self._found()
+        self._look(threads, pc)
+        return found
+
+    def _look(self, threads: Sequence[Thread], pc: int) -> None:
+        """Looks at what a statement takes."""
         self._seen = None
+        if not threads:
+            return
         statement = threads[0].run.program.statements[pc]
         if statement not in self._known:
             self._known[statement] = _floats_of(statement)
         held = self._known[statement]
-        if held is not None:
-            reads, _, guard, together = held
-            chosen = [t for t in threads if guard is None or guard(t)]
-            special = [
-                any(_special(read(t), type_, self.wanted) for type_, read in reads) for t in chosen
-            ]
-            if together:
-                special = [any(special)] * len(special)
-            if chosen:
-                self._seen = chosen, held, special, str(statement.instruction)
-        return found
+        if held is None:
+            return
+        reads, _, guard, together = held
+        chosen = [t for t in threads if guard is None or guard(t)]
+        special = [
+            any(_special(read(t), type_, self.wanted) for type_, read in reads) for t in chosen
+        ]
+        if together:
+            special = [any(special)] * len(special)
+        if chosen:
+            self._seen = chosen, held, special, str(statement.instruction)
 
-    def _look(self) -> str:
+    def _found(self) -> str:
         if self._seen is None:
             return ""
         threads, (_, writes, _, _), before, opcode = self._seen
@@ -265,13 +273,3 @@ def _floats_of(statement: Statement) -> Any:
 def _special(word: int, type_: str, wanted: str) -> bool:
     nan, infinite = specials_of_words(np.array([word], TYPES[type_].dtype), type_)
     return bool((wanted != "inf" and nan[0]) or (wanted != "nan" and infinite[0]))
-
-
-def thread_number(given: int | Sequence[int], block: Index) -> int:
-    """A thread of a block, by its number or its coordinates. Raises OperandError for none."""
-    x, y, z = block
-    index = (given, 0, 0) if isinstance(given, int) else (*given, 0, 0)[:3]
-    number = index[0] + x * (index[1] + y * index[2])
-    if not 0 <= number < x * y * z:
-        raise OperandError(f"a block has {x * y * z} threads, {shown(block)}; got thread {given}")
-    return number

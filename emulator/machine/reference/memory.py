@@ -14,7 +14,7 @@ import numpy as np
 
 from dtypes import Array
 from emulator.machine.reference.thread import Block, Thread
-from emulator.machine.shared.failure import Failure
+from emulator.machine.shared.calls import check_local
 from emulator.memory.arena import AccessError, Fault
 from emulator.memory.windows import LOCAL, PARAMETERS, RANK_BITS, SHARED, WINDOW_BITS
 
@@ -195,13 +195,9 @@ def resolve(space: str, address: int) -> tuple[str, int]:
 
 # --- local memory ---------------------------------------------------------------------------------
 
-#: bytes of local memory that a thread can have
-_MOST_LOCAL = 1 << 26
-
 
 def need_local(thread: Thread, size: int) -> None:
     """Room for so many bytes of local memory. A view of it must not be held meanwhile."""
-    if size > _MOST_LOCAL:
-        raise Failure("stack overflow", f"threads need {size} bytes of local memory each")
+    check_local(size)
     if size > len(thread.local):
         thread.local = thread.local + bytes(size - len(thread.local))

@@ -1,18 +1,26 @@
-"""All engines: calls, how deep they may be, and the function that an indirect one names."""
+"""All engines: how deep calls may be, how much local memory threads may have, and the function that
+an indirect call names."""
 
 from __future__ import annotations
 
 from emulator.machine.shared.failure import Failure
 from emulator.ptx.program import Call, Function, Program
 
-#: calls within calls
-MOST_CALLS = 2048
+#: calls within calls, and bytes of local memory of a thread
+MOST_CALLS, MOST_LOCAL = 2048, 512 << 10
 
 
 def check_depth(calls: int, index: int | None = None) -> None:
     """Raises Failure for a call of threads that are in so many already."""
     if calls > MOST_CALLS:
         raise Failure("stack overflow", f"more than {MOST_CALLS} calls within calls", index)
+
+
+def check_local(size: int, index: int | None = None) -> None:
+    """Raises Failure where a thread needs more local memory than it may have."""
+    if size > MOST_LOCAL:
+        reason = f"a thread needs {size:,} bytes of local memory, and may have {MOST_LOCAL:,}"
+        raise Failure("stack overflow", reason, index)
 
 
 def callee_at(

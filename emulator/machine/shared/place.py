@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+
+from emulator.errors import whole
 
 Index = tuple[int, int, int]
 
@@ -30,6 +34,20 @@ class Place:
 def shown(index: Index) -> str:
     """``(1, 0, 0)``."""
     return f"({', '.join(map(str, index))})"
+
+
+def number_of(what: str, given: object, sizes: Index) -> int:
+    """The number of a block of a grid, or of a thread of a block, given by that or by its
+    coordinates. Raises OperandError for none."""
+    if not isinstance(given, Sequence) or isinstance(given, str) or not 1 <= len(given) <= 3:
+        return whole(
+            f"the {what}, of {shown(sizes)}, by its number", given, 0, math.prod(sizes) - 1
+        )
+    number, step = 0, 1
+    for axis, place, size in zip("xyz", given, sizes, strict=False):
+        number += step * whole(f"the {what} along {axis}", place, 0, size - 1)
+        step *= size
+    return number
 
 
 def spans(numbers: NDArray[np.int64]) -> str:

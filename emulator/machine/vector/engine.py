@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from dtypes import Array
 from emulator.machine.options import Order
 from emulator.machine.report import failure_of
+from emulator.machine.shared.calls import MOST_LOCAL, check_local
 from emulator.machine.shared.failure import (
     VAIN_POLLS,
     VAIN_STATEMENTS,
@@ -44,6 +45,8 @@ _REGISTERS = 1 << 25
 _LANES_BY_WARP = 1 << 8
 #: bytes of shared and local memory of all blocks that run together
 _MEMORY = 1 << 28
+#: bytes of local memory of all threads that run together, whose calls may need more than that
+_LOCAL_OF_ALL = 1 << 32
 #: times that all who wait may be let go on, as try_wait may, before nothing will ever change
 _VAIN_TURNS = 256
 #: reads of a clock with no effect between them, after which each skips a 16th of the time they took
@@ -322,16 +325,20 @@ class Grid:
 
     def need_local(self, wave: Wave, size: int) -> None:
         """Room for so many bytes of local memory in each thread."""
-        have = wave.local.shape[1]
-        wave.local_bytes = max(wave.local_bytes, size)
+        have, threads = wave.local.shape[1], len(wave.thread)
         if size > have:
-            size = -(-max(size, 2 * have) // 64) * 64
-            if size * len(wave.thread) > 16 * _MEMORY:
-                reason = f"threads need {size} bytes of local memory each"
+            check_local(size, 0)
+            most = min(MOST_LOCAL, _LOCAL_OF_ALL // threads // 64 * 64)
+            if size > most:
+                reason = (
+                    f"{threads:,} threads run together and need {size:,} bytes of local memory "
+                    f"each; there is room for {most:,}"
+                )
                 raise Failure("stack overflow", reason, 0)
-            grown = np.zeros((len(wave.thread), size), np.uint8)
+            grown = np.zeros((threads, min(-(-max(size, 2 * have) // 64) * 64, most)), np.uint8)
             grown[:, :have] = wave.local
             wave.local = grown
+        wave.local_bytes = max(wave.local_bytes, size)
 
     # --- what strands tell ---
 

@@ -43,8 +43,8 @@ class Frame:
     """One call of a function: its registers, as far as this strand has read or written them."""
 
     __slots__ = (
-        "base", "fetched", "function", "lanes", "local", "places", "registers", "return_pc",
-        "stack",
+        "base", "callers_forgot", "fetched", "function", "lanes", "local", "places", "registers",
+        "return_pc", "stack",
     )  # fmt: skip
 
     def __init__(
@@ -67,6 +67,8 @@ class Frame:
         self.local: int = base.local if base else local
         #: the end of what alloca has taken; 0: nothing
         self.stack: int = base.stack if base else 0
+        #: the frames below hold no more than what is read once this one returns
+        self.callers_forgot = False
 
     def read(self, index: int) -> Array:
         """The words of a register; zeros where nothing ever wrote it."""

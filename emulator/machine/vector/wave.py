@@ -386,13 +386,16 @@ class Wave:
 
     def _live(self, strand: Strand, pc: int) -> list[int]:
         """For each frame of a strand that goes on at `pc` the registers that may still be read."""
-        liveness = self.grid.program.liveness
         pcs = [frame.return_pc for frame in strand.frames[1:]] + [pc]
-        live = [liveness.at(pc) for pc in pcs]
+        return [self._live_in(depth, pc) for depth, pc in enumerate(pcs, 1)]
+
+    def _live_in(self, depth: int, pc: int) -> int:
+        """The same for the frame at a depth, counted from 1, which goes on at `pc`."""
+        live = self.grid.program.liveness.at(pc)
         for product in self.products:
             # A wgmma reads registers after the last statement that names them.
-            if product.depth <= len(live):
-                live[product.depth - 1] |= product.sources
+            if product.depth == depth:
+                live |= product.sources
         return live
 
     @property
@@ -462,9 +465,13 @@ class Wave:
         thousands."""
         if len(strand) < _MANY or self.left is not None:
             return
-        every = zip(*(self._live(strand, pc) for pc in pcs), strict=True)
-        for frame, live in zip(strand.frames, every, strict=True):
-            frame.keep(reduce(or_, live))
+        frames = strand.frames
+        for depth in range(len(frames), 0, -1):
+            frame = frames[depth - 1]
+            frame.keep(reduce(or_, (self._live_in(depth, pc) for pc in pcs)))
+            if frame.callers_forgot:
+                break
+            frame.callers_forgot, pcs = True, (frame.return_pc,)
 
     def _run_block(self, strand: Strand, block: Block) -> int | None:
         done, lanes = 0, len(strand)
