@@ -355,6 +355,8 @@ assert nvml.nvmlDeviceGetName(device, name, 96) == 0
 assert nvml.nvmlDeviceGetName(device, name, 5) == 7
 wrong = nvml.nvmlDeviceGetHandleByIndex_v2(1, ctypes.byref(ctypes.c_void_p()))
 print(count.value, name.value.decode(), "|", nvml.nvmlErrorString(wrong).decode())
+text = ctypes.create_string_buffer(96)
+assert nvml.nvmlSystemGetDriverVersion(text, 96) == nvml.nvmlSystemGetDriverBranch(text, 96) == 3
 """
 
 
