@@ -365,6 +365,17 @@ def test_nvml_finds_the_gpu():
     assert (code, out) == (0, "1 NVIDIA A100 (emulated) | An argument is invalid\n"), err
 
 
+def test_a_program_is_told_once_that_there_is_no_nvrtc():
+    path = native.library_folder() / native.NVRTC
+    script = f"import ctypes; f = ctypes.CDLL({str(path)!r}).nvrtcVersion; print(f(0, 0), f(0, 0))"
+    env = {**os.environ, "EMULATOR_NVRTC": ""}
+    done = subprocess.run(
+        [sys.executable, "-c", script], env=env, capture_output=True, text=True, check=False
+    )
+    assert done.stdout == "11 11\n"
+    assert done.stderr.count("install nvidia-cuda-nvrtc") == 1, done.stderr
+
+
 def test_numba_adds_vectors():
     pytest.importorskip("numba_cuda")
     script = (
