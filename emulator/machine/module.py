@@ -201,7 +201,7 @@ class Module:
         """Names a `Texture` by a variable of type .texref, or a `Surface` by one of .surfref, for
         the launches that follow. Raises OperandError where there is no such variable."""
         kinds = {"texref": Texture, "surfref": Surface}
-        known = {n: t for n, (t, _) in self._bound.references.items() if t in kinds}
+        known = {n: t for n, (t, _) in self.reference_handles.items() if t in kinds}
         if not isinstance(name, str) or name not in known:
             raise OperandError(
                 f"no .texref or .surfref {shown(name)}; there are {listing(known) or 'none'}"
@@ -214,9 +214,14 @@ class Module:
             )
         self._references[name] = given
 
+    @property
+    def reference_handles(self) -> dict[str, tuple[str, int]]:
+        """Types and handles of the variables of type .texref, .samplerref and .surfref."""
+        return self._bound.references
+
     def references(self) -> list[Named]:
         """What `bind` has named, with the handles."""
-        handles = self._bound.references
+        handles = self.reference_handles
         return [Named(name, handles[name][1], given) for name, given in self._references.items()]
 
     def unload(self) -> None:

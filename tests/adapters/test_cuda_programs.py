@@ -355,12 +355,25 @@ assert nvml.nvmlDeviceGetName(device, name, 96) == 0
 assert nvml.nvmlDeviceGetName(device, name, 5) == 7
 wrong = nvml.nvmlDeviceGetHandleByIndex_v2(1, ctypes.byref(ctypes.c_void_p()))
 print(count.value, name.value.decode(), "|", nvml.nvmlErrorString(wrong).decode())
+text = ctypes.create_string_buffer(96)
+assert nvml.nvmlSystemGetDriverVersion(text, 96) == nvml.nvmlSystemGetDriverBranch(text, 96) == 3
 """
 
 
 def test_nvml_finds_the_gpu():
     code, out, err = run("--gpu", "A100", "--", sys.executable, "-c", ASKS_NVML)
     assert (code, out) == (0, "1 NVIDIA A100 (emulated) | An argument is invalid\n"), err
+
+
+def test_a_program_is_told_once_that_there_is_no_nvrtc():
+    path = native.library_folder() / native.NVRTC
+    script = f"import ctypes; f = ctypes.CDLL({str(path)!r}).nvrtcVersion; print(f(0, 0), f(0, 0))"
+    env = {**os.environ, "EMULATOR_NVRTC": ""}
+    done = subprocess.run(
+        [sys.executable, "-c", script], env=env, capture_output=True, text=True, check=False
+    )
+    assert done.stdout == "11 11\n"
+    assert done.stderr.count("install nvidia-cuda-nvrtc") == 1, done.stderr
 
 
 def test_numba_adds_vectors():

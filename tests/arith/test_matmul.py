@@ -268,6 +268,30 @@ def test_one_side_may_have_exponents_that_the_other_does_not_need(left, right, r
     assert not recomputed
 
 
+#: recipes of which float64 holds the terms
+SMALL = [
+    "mma hopper bf16 f32",
+    "mma ampere bf16 f32",
+    "mma hopper tf32 f32",
+    "wgmma hopper tf32 f32",
+]
+
+
+@each_fast
+@pytest.mark.parametrize("where", SMALL)
+def test_sums_as_small_as_subnormals_take_the_quick_way(where, engine, recomputed):
+    """The gradient of a softmax has rows of nothing else."""
+    rng, case = np.random.default_rng(5), shape_case(where, 16)
+    formats, shapes = (case.arithmetic.a, case.arithmetic.b), ((1, 24, 64), (1, 40, 64))
+    gradients = 2.0 ** rng.uniform(-150, -20, shapes[0]) * (rng.random(shapes[0]) < 0.3)
+    c = rng.integers(0, 1 << 25, (1, 24, 40), np.uint32) * (rng.random((1, 24, 40)) < 0.3)
+    c |= rng.integers(0, 2, c.shape, np.uint32) << 31
+    values = gradients * rng.choice([-1, 1], shapes[0]), rng.standard_normal(shapes[1])
+    a, b = (encode(fmt, x) for fmt, x in zip(formats, values, strict=True))
+    check(case, engine, (a, b, c.astype(np.uint32)))
+    assert not recomputed
+
+
 @pytest.mark.parametrize("reach", [(-90, 0), (-126, 127)])
 def test_numpy_takes_what_compiled_code_mostly_cannot(reach, monkeypatch):
     pytest.importorskip("llvmlite")

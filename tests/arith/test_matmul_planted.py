@@ -50,7 +50,9 @@ PLANTED = {
     "mask of f32": ("mma hopper f16 f32", {"mask": lambda x: x << np.uint64(1)}),
     "floor up": ("mma hopper f16 f16", {"powers": lambda x: np.maximum(x, 2 * x[0])}),
     "floor down": ("mma hopper f16 f16", {"powers": lambda x: np.where(x == x[0], x / 2, x)}),
-    "no limit": ("mma hopper tf32 f32", {"low": lambda x: 0.0}),
+    "no limit": ("wgmma hopper e4m3 f32", {"low": lambda x: 0.0}),
+    "least exponent": ("mma hopper tf32 f32", {"least": lambda x: x / 2}),
+    "unit of subnormals": ("mma hopper tf32 f32", {"unit": lambda x: x / 2}),
 }  # fmt: skip
 
 

@@ -104,13 +104,13 @@ def test_what_is_not_ordinary_is_not_computed(name):
         assert multiplied(made, fmt, a, fmt, b, np.zeros((2, 2), "f4")) is None
 
 
-@pytest.mark.parametrize("c", [np.inf, np.nan, 1e-40, 2.0**-102])
+@pytest.mark.parametrize("c", [np.inf, np.nan])
 def test_accumulators_that_cannot_be_aligned_are_not_computed(c):
     made = plan(HOPPER.arithmetic, HOPPER.k)
     a, b = np.zeros((2, 16), "u2"), np.zeros((2, 16), "u2")
     fmt = HOPPER.arithmetic.a
     assert multiplied(made, fmt, a, fmt, b, np.array([[0, 1], [c, 1]], "f4")) is None
-    within = np.array([[0, 1], [2.0**-101, np.finfo("f4").max]], "f4")
+    within = np.array([[1e-45, 1e-40], [2.0**-102, np.finfo("f4").max]], "f4")
     assert np.array_equal(multiplied(made, fmt, a, fmt, b, within), within)
 
 

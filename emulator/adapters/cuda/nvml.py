@@ -57,7 +57,7 @@ def _capability(device: int, major: int, minor: int) -> None:
 
 
 def _driver(out: int, room: int) -> int:
-    """There is no driver whose version could be told."""
+    """There is no driver whose version or branch could be told."""
     return _UNSUPPORTED
 
 
@@ -86,5 +86,5 @@ NVML: dict[str, Callable[..., int | None]] = {
     "nvmlDeviceGetMemoryInfo": _memory, "nvmlDeviceGetCudaComputeCapability": _capability,
     "nvmlErrorString": _said, "nvmlSystemGetCudaDriverVersion": devices.driver_version,
     "nvmlSystemGetCudaDriverVersion_v2": devices.driver_version,
-    "nvmlSystemGetDriverVersion": _driver,
+    "nvmlSystemGetDriverBranch": _driver, "nvmlSystemGetDriverVersion": _driver,
 }  # fmt: skip

@@ -2,6 +2,7 @@
    machine code gets the PTX that it is made from, which the CUDA driver of this folder runs. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #define EXPORT __attribute__((visibility("default")))
@@ -11,8 +12,12 @@ enum { INTERNAL_ERROR = 11 };
 
 static function real(const char *name) {
   static void *library;
+  static int told;
   const char *path = getenv("EMULATOR_NVRTC");
   if (!library && path && *path) library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+  if (!library && !told++)
+    fputs("emulator: the program wants NVRTC, which is not installed: install nvidia-cuda-nvrtc\n",
+          stderr);
   return library ? (function)dlsym(library, name) : 0;
 }
 

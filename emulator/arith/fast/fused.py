@@ -6,8 +6,8 @@ are exact; one rounding ends it. The largest exponent of many products comes fro
 matrices: each element has a weight, 2**(digit * exponent), and the exponent of a sum of products of
 weights is, in digits, that of the largest product.
 
-Marks come back with results: where an element is an infinity or a NaN, or a result is too small to
-align or is not finite, the number means nothing, and `vector` must be asked instead.
+Marks come back with results: where an element is an infinity or a NaN, or a result is not finite,
+or float32 is too small for it, the number means nothing, and `vector` must be asked instead.
 
 The arithmetic stands in four other places, each for a reason. `steps.fused_dot_add` has it twice:
 in integers, the specification, and over int64 arrays, for all recipes and all operands, several
@@ -89,6 +89,9 @@ class FloatPlan(NamedTuple):
     floor: float
     #: the largest power below which a result may be too small for a normal number of f32
     low: float
+    #: of such a result, its least power and its unit
+    least: float
+    unit: float
 
 
 @lru_cache(maxsize=1024)
@@ -147,6 +150,8 @@ def _planned(
         mask=word((1 << bits) - (1 << max(cut, 0))),
         floor=floor,
         low=low,
+        least=2.0**result.emin,
+        unit=2.0 ** (result.emin + 1 - (step.precision or result.precision)),
     )
 
 
@@ -329,17 +334,24 @@ def _sum(plan: FloatPlan, values: Array, top: Array, x: Array) -> tuple[Array, B
     else:
         power = (own.view(word) & plan.exponent).view(own.dtype)
     np.maximum(top, power, out=top, casting="same_kind")
+    is_small, odd = not np.minimum.reduce(top, None) >= plan.low, None
+    is_exact = word == np.uint64 and not plan.half
+    if is_small and is_exact:
+        # An accumulator that is subnormal in its format has the least exponent there.
+        np.maximum(top, (x != 0) * plan.least, out=top)
     scale = (plan.to_scale - top.view(word)).view(own.dtype)
     values *= scale
     np.trunc(values, out=values)
     # From +0 on, so that −0 never is the sum.
     total = np.add.reduce(values, 0, initial=0.0)
     total /= scale
-    odd = None
-    # Of a subnormal, accumulator or result, the exponent is another than here; where the largest
-    # is a NaN, the sum says nothing.
-    if not np.minimum.reduce(top, None) >= plan.low:
-        odd = np.isnan(top) | (top < plan.low) & ((x != 0) | (total != 0))
+    if is_small:
+        # Where the largest is a NaN, the sum says nothing.
+        odd = np.isnan(top)
+        if is_exact:
+            total = np.trunc(total / plan.unit) * plan.unit + 0.0
+        else:
+            odd |= (top < plan.low) & ((x != 0) | (total != 0))
         odd = odd if odd.any() else None
     if plan.half:
         codes = total.astype(np.float16).view(np.uint16)

@@ -17,6 +17,7 @@ from emulator.adapters.cuda.driver import (
     managed,
     memory,
     modules,
+    references,
     streams,
     tensor_maps,
     textures,
@@ -25,6 +26,6 @@ from emulator.adapters.cuda.driver import (
 
 __all__ = [
     "DRIVER", "arrays", "captures", "devices", "graph_memory", "graphs", "instances",
-    "interprocess", "launches", "managed", "memory", "modules", "streams", "tensor_maps",
-    "textures", "virtual",
+    "interprocess", "launches", "managed", "memory", "modules", "references", "streams",
+    "tensor_maps", "textures", "virtual",
 ]  # fmt: skip

@@ -65,6 +65,8 @@ class Loaded:
             complain("the module cannot be loaded", error)
             raise CudaError(INVALID_PTX if isinstance(error, ParseError) else 209) from None
         self.functions: dict[str, int] = {}
+        #: handles of its texture references that the program has asked for
+        self.references: dict[str, int] = {}
         variables = self.module.variables()
         #: address and bytes of each variable
         self.places = {
@@ -240,7 +242,11 @@ def load_file(out: int, path: int, *_: int) -> None:
 
 @driver("cuModuleUnload", "cuLibraryUnload")
 def unload(module: int) -> None:
-    handles.take(module, Loaded).module.unload()
+    loaded = handles.take(module, Loaded)
+    for name, handle in loaded.references.items():
+        del space().memory.textures[loaded.module.reference_handles[name][1]]
+        handles.take(handle, object)
+    loaded.module.unload()
 
 
 @driver("cuModuleGetFunction", "cuLibraryGetKernel")

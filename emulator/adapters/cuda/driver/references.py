@@ -1,0 +1,181 @@
+"""Texture references: variables of a module that the program gives texels to."""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+from dataclasses import dataclass, field
+
+from emulator.adapters.cuda.calls import (
+    INVALID_VALUE,
+    NOT_FOUND,
+    CudaError,
+    driver,
+    get,
+    handles,
+    put,
+    text_at,
+)
+from emulator.adapters.cuda.driver import textures
+from emulator.adapters.cuda.driver.devices import space
+from emulator.adapters.cuda.driver.modules import Loaded
+from emulator.errors import OperandError
+from emulator.memory.texture import Texture
+
+#: CU_TRSA_OVERRIDE_FORMAT: the format is the array's
+_ARRAY_FORMAT = 1
+#: what follows ``cuTexRefSet`` and ``cuTexRefGet`` -> where it stands in a CUDA_TEXTURE_DESC
+_PROPERTIES = {
+    "FilterMode": (12, "I"), "Flags": (16, "I"), "MaxAnisotropy": (20, "I"),
+    "MipmapFilterMode": (24, "I"), "MipmapLevelBias": (28, "f"), "MipmapLevelClamp": (32, "ff"),
+}  # fmt: skip
+_BORDER = 40
+
+
+@dataclass(eq=False)
+class TextureReference:
+    """A variable of type .texref."""
+
+    #: a CUDA_TEXTURE_DESC
+    how: bytearray = field(default_factory=lambda: bytearray(textures.TEXTURE_BYTES))
+    #: a CUDA_RESOURCE_DESC; empty: no texels were given
+    what: bytes = b""
+    #: CUarray_format and channels
+    format: tuple[int, int] = (0, 0)
+
+    def give(self, form: str, kind: int, *words: int) -> None:
+        """Gives it the texels that a CUDA_RESOURCE_DESC describes. Raises CudaError for what no
+        texture can have."""
+        what = struct.pack(f"<I4x{form}", kind, *words).ljust(textures.RESOURCE_BYTES, b"\0")
+        shape = _resource(what).shape
+        self.what, self.format = what, (shape.format, shape.channels)
+
+    def texture(self) -> Texture:
+        """The texture as a launch finds it. Raises OperandError where no texels were given."""
+        if not self.what:
+            raise OperandError("a texture reference has no texels; call cuTexRefSetArray first")
+        return textures.TextureObject(_resource(self.what), bytes(self.how)).texture()
+
+
+def _resource(what: bytes) -> textures.Resource:
+    held = ctypes.create_string_buffer(what)
+    return textures.resource_at(ctypes.addressof(held))
+
+
+def _find(reference: int) -> TextureReference:
+    return handles.find(reference, TextureReference)
+
+
+def _register(name: str, place: tuple[int, str]) -> None:
+    """Registers the functions that set and get a property."""
+    at, form = place[0], f"<{place[1]}"
+
+    def set_property(reference: int, *values: float) -> None:
+        struct.pack_into(form, _find(reference).how, at, *values)
+
+    def get_property(*given: int) -> None:
+        *outs, reference = given
+        values = struct.unpack_from(form, _find(reference).how, at)
+        for out, value in zip(outs, values, strict=True):
+            put(out, form[-1], value)
+
+    driver(f"cuTexRefSet{name}")(set_property)
+    driver(f"cuTexRefGet{name}")(get_property)
+
+
+for _name, _place in _PROPERTIES.items():
+    _register(_name, _place)
+
+
+@driver("cuModuleGetTexRef")
+def texture_reference(out: int, module: int, name: int) -> None:
+    loaded, text = handles.find(module, Loaded), text_at(name)
+    type_, known = loaded.module.reference_handles.get(text, ("", 0))
+    if type_ != "texref":
+        raise CudaError(NOT_FOUND)
+    if text not in loaded.references:
+        made = TextureReference()
+        loaded.references[text] = handles.add(made)
+        space().memory.textures[known] = made.texture
+    put(out, "Q", loaded.references[text])
+
+
+@driver("cuTexRefSetArray")
+def set_array(reference: int, array: int, flags: int, kind: int = textures.ARRAY) -> None:
+    if flags != _ARRAY_FORMAT:
+        raise CudaError(INVALID_VALUE)
+    _find(reference).give("Q", kind, array)
+
+
+@driver("cuTexRefSetMipmappedArray")
+def set_mipmaps(reference: int, mipmaps: int, flags: int) -> None:
+    set_array(reference, mipmaps, flags, textures.MIPMAPPED)
+
+
+@driver("cuTexRefGetArray")
+def array_of(out: int, reference: int, kind: int = textures.ARRAY) -> None:
+    given, first = struct.unpack_from("<I4xQ", _find(reference).what.ljust(16, b"\xff"))
+    if given != kind:
+        raise CudaError(INVALID_VALUE)
+    put(out, "Q", first)
+
+
+@driver("cuTexRefGetMipmappedArray")
+def mipmaps_of(out: int, reference: int) -> None:
+    array_of(out, reference, textures.MIPMAPPED)
+
+
+@driver("cuTexRefGetAddress_v2")
+def address_of(out: int, reference: int) -> None:
+    array_of(out, reference, textures.LINEAR)
+
+
+@driver("cuTexRefSetFormat")
+def set_format(reference: int, format_: int, channels: int) -> None:
+    _find(reference).format = format_, channels
+
+
+@driver("cuTexRefGetFormat")
+def format_of(format_: int, channels: int, reference: int) -> None:
+    for out, value in zip((format_, channels), _find(reference).format, strict=True):
+        put(out, "I", value)
+
+
+@driver("cuTexRefSetAddress_v2")
+def set_address(offset: int, reference: int, address: int, size: int) -> None:
+    found = _find(reference)
+    found.give("QIIQ", textures.LINEAR, address, *found.format, size)
+    put(offset, "Q", 0)
+
+
+@driver("cuTexRefSetAddress2D_v3")
+def set_address_2d(reference: int, what: int, address: int, pitch: int) -> None:
+    width, height, *form = get(what, "QQII")
+    _find(reference).give("QIIQQQ", textures.PITCHED, address, *form, width, height, pitch)
+
+
+@driver("cuTexRefSetAddressMode")
+def set_address_mode(reference: int, axis: int, mode: int) -> None:
+    struct.pack_into("<I", _find(reference).how, _axis(axis), mode)
+
+
+@driver("cuTexRefGetAddressMode")
+def address_mode_of(out: int, reference: int, axis: int) -> None:
+    put(out, "I", *struct.unpack_from("<I", _find(reference).how, _axis(axis)))
+
+
+def _axis(axis: int) -> int:
+    """Where the address mode of an axis stands."""
+    if not 0 <= axis < 3:
+        raise CudaError(INVALID_VALUE)
+    return 4 * axis
+
+
+@driver("cuTexRefSetBorderColor")
+def set_border(reference: int, colour: int) -> None:
+    struct.pack_into("<4f", _find(reference).how, _BORDER, *get(colour, "4f"))
+
+
+@driver("cuTexRefGetBorderColor")
+def border_of(out: int, reference: int) -> None:
+    put(out, "4f", *struct.unpack_from("<4f", _find(reference).how, _BORDER))
