@@ -18,12 +18,13 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection(session):
-    """Cases by the ten thousand stay: the garbage collector need not look at them again and
-    again."""
+    """Cases by the ten thousand stay: the garbage collector need not look at them, while they are
+    collected and while tests run."""
     gc.disable()
     try:
         return (yield)
     finally:
+        gc.freeze()
         gc.enable()
 
 

@@ -1,7 +1,7 @@
 """Recipes that differ from the right ones in one constant; for the tests that must notice each."""
 
 import functools
-import gc
+import sys
 from dataclasses import fields, replace
 from itertools import permutations
 from typing import NamedTuple
@@ -99,8 +99,10 @@ def replaced(monkeypatch, other, row):
 @functools.lru_cache(maxsize=1)
 def _caches():
     """What remembers the arithmetic of instructions."""
+    watched = ("emulator.isa", "emulator.arith.recipes")
+    places = [module for name, module in sys.modules.items() if name.startswith(watched)]
+    places += [x for module in places for x in vars(module).values() if isinstance(x, type)]
     return [single._plan] + [
-        found for found in gc.get_objects()
-        if type(found) is functools._lru_cache_wrapper
-        and found.__module__.startswith(("emulator.isa", "emulator.arith.recipes"))
+        found for place in places for found in vars(place).values()
+        if type(found) is functools._lru_cache_wrapper and found.__module__.startswith(watched)
     ]  # fmt: skip
