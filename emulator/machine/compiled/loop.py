@@ -41,7 +41,7 @@ from emulator.machine.compiled.loop_function import (
 )
 from emulator.machine.compiled.loops import Part, loops_of, stands_alone, threads_of_barrier
 from emulator.machine.compiled.segment import SIGNATURE, WORTH_A_THREAD, seconds_to_compile, work_of
-from emulator.machine.compiled.traces import merged
+from emulator.machine.compiled.traces import merged, one_of_each
 from emulator.machine.compiled.translation import need_all_lanes, need_no_delay, stay_apart
 from emulator.machine.shared.products import is_wgmma
 from emulator.machine.vector.fragments import is_whole
@@ -241,12 +241,12 @@ class Loop:
         return ended._replace(for_steps=frozenset()) if learned else ended
 
     def _ended(self, layout: Layout, call: _Call) -> Ended:
-        statements, order = self._merged(call)
+        statements, ends = self._merged(call)
         lows = np.minimum.reduceat(call.low, call.starts)
         tired = call.record("tired")
         failed = None
         if (call.record("failed") >= 0).any():
-            failed = self._first_failure(layout, call, order)
+            failed = self._first_failure(layout, call, ends)
         return Ended(
             call.pcs_of_lanes(layout),
             self._usual > 0,
@@ -257,24 +257,27 @@ class Loop:
             failed,
         )
 
-    def _merged(self, call: _Call) -> tuple[int, Array]:
+    def _merged(self, call: _Call) -> tuple[int, tuple[Array, Array]]:
         """Statements of all warps where those at one place execute them together, the lowest place
-        first; and for each of the records how many parts had been executed when it ended."""
+        first; and the hashes of records, with how many parts had been executed when each ended."""
         lengths, hashes = np.ascontiguousarray(call.record("parts")), call.record("hash")
         if (hashes == hashes[0]).all():
-            return int(call.records[0, RECORD.index("statements")]), lengths
+            statements = int(call.records[0, RECORD.index("statements")])
+            return statements, (hashes[:1], lengths[:1])
         weights = np.array([part.count for part in self.parts], np.int64)
         # Groups that execute the same parts do so together: one stands for all of them.
-        _, chosen, places = np.unique(hashes, return_index=True, return_inverse=True)
+        chosen = one_of_each(hashes)
         alone, ends = np.zeros_like(lengths), np.zeros_like(lengths)
         alone[chosen] = lengths[chosen]
         parts = merged(call.trace, alone, ends)
-        return int(weights[parts].sum()), ends[chosen][places]
+        return int(weights[parts].sum()), (hashes[chosen], ends[chosen])
 
     def _first_failure(
-        self, layout: Layout, call: _Call, order: Array
+        self, layout: Layout, call: _Call, ends: tuple[Array, Array]
     ) -> tuple[NDArray[np.bool_], Part, int]:
         numbers = call.record("failed")
+        known = dict(zip(*(x.tolist() for x in ends), strict=True))
+        order = np.array([known[x] for x in call.record("hash").tolist()])
         first = order[numbers >= 0].min()
         chosen = (numbers >= 0) & (order == first)
         index = int(np.argmax(chosen))
