@@ -208,7 +208,7 @@ class Launch:
 
     def _run(self, engine: EngineName) -> Report:
         try:
-            return self._finish(self._place(), self._run_grids(engine))
+            report = self._finish(self._place(), self._run_grids(engine))
         except BaseException as error:
             try:
                 self.arena.roll_back()
@@ -218,6 +218,8 @@ class Launch:
             if isinstance(error, KernelError):
                 error.findings = list(self.found)
             raise
+        self.arena.forget()
+        return report
 
     def _finish(self, placed: Placed, counters: dict[str, int]) -> Report:
         """Gives copied arrays what the launch has written, keeps its heap, and reports."""

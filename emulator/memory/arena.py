@@ -21,13 +21,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dtypes import Array
+from emulator.arith.fast.scratch import Scratch
 from emulator.errors import OperandError
 from emulator.memory import multicast
 from emulator.memory.allocation import WORD, Allocation, Room, zeros_at
 from emulator.memory.multicast import Multicast, NoMulticast, OfDevices
 from emulator.memory.surface import Texels
 from emulator.memory.texture import Texture
-from emulator.memory.untouched import copied, copy_changed, zeros
+from emulator.memory.untouched import copy, copy_changed, zeros
 
 T = TypeVar("T")
 Addresses = NDArray[np.uint64]
@@ -44,6 +45,8 @@ ADDRESS_BITS = 49
 _ROOM = 1 << 16
 #: the journal keeps at least so many bytes at a time, and at most so many because they are expected
 _PIECE, _EXPECTED = 1 << 16, 1 << 26
+#: memory of journals: that of launches that are over serves the next
+_before = Scratch(arrays=8, most=1 << 24)
 #: native code keeps bytes from several threads
 _keeping = threading.Lock()
 
@@ -446,7 +449,12 @@ class Arena:
     def note(self, held: Array) -> None:
         """Keeps the bytes of an array, which are about to change."""
         if held.size and self.undoes:
-            self._journal.append((held, copied(held)))
+            self._journal.append((held, copy(_before.take(held.size), held)))
+
+    def forget(self) -> None:
+        """Lets go of the journal: what was written stays."""
+        while self._journal:
+            _before.give_back(self._journal.pop()[1])
 
     def roll_back(self) -> None:
         """Gives back all bytes, and ends of allocations, as they were."""

@@ -29,9 +29,8 @@ def zeros(size: int) -> Array:
         raise OperandError(f"there is no memory for {size:,} bytes") from None
 
 
-def copied(held: Array) -> Array:
-    """A copy of bytes, in several threads where it is large: new pages take longer than bytes."""
-    out = np.empty_like(held)
+def copy(out: Array, held: Array) -> Array:
+    """Copies bytes to `out`, in several threads where they are many; returns it."""
 
     def piece(first: int, last: int) -> int:
         out[first:last] = held[first:last]

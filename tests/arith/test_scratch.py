@@ -18,8 +18,18 @@ def test_memory_starts_with_a_line_and_is_kept(size):
     assert kept.take(size).ctypes.data == address
 
 
-def test_too_much_is_not_kept(monkeypatch):
-    monkeypatch.setattr(Scratch, "_MOST", 100)
-    kept = Scratch()
+def test_too_much_is_not_kept():
+    kept = Scratch(most=100)
     kept.give_back(kept.take(200))
     assert not kept._free
+
+
+def test_several_arrays_are_kept_and_the_one_that_fits_is_taken():
+    kept = Scratch(arrays=2)
+    rooms = [kept.take(size) for size in (100, 5000, 20)]
+    addresses = [room.ctypes.data for room in rooms]
+    for room in rooms:
+        kept.give_back(room)
+    assert [len(x) for x in kept._free] == [5000 + LINE, 20 + LINE]
+    assert kept.take(300).ctypes.data == addresses[1]
+    assert kept.take(10).ctypes.data == addresses[2]

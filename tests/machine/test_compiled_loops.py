@@ -11,6 +11,7 @@ from emulator.machine.compiled import engine, loop, loop_function, loops
 from emulator.machine.compiled.calls import Registers
 from emulator.machine.compiled.loops import _cycles, loops_of
 from emulator.machine.compiled.segment import Segment
+from emulator.machine.compiled.traces import one_of_each
 from emulator.machine.vector import engine as vector
 from emulator.machine.vector.wave import Wave
 
@@ -267,3 +268,15 @@ def test_a_difference_is_noticed(monkeypatch):
     monkeypatch.setattr(loop_function, "_go_on", all_go_on)
     with pytest.raises(AssertionError):
         assert_same(text, 2, 64, [words(128), np.zeros(128, U32)], step_limit=100_000)
+
+
+@pytest.mark.parametrize("count", [1, 100, 5000])
+def test_one_of_each_hash_is_found(count):
+    rng = np.random.default_rng(count)
+    # Half of them differ in their lower bits alone.
+    known = rng.integers(-(1 << 63), 1 << 63, count, np.int64)
+    known = np.concatenate([known, known ^ 1])
+    hashes = known[rng.integers(0, len(known), 3 * count)]
+    chosen = one_of_each(hashes)
+    assert (np.diff(chosen) > 0).all()
+    assert (np.sort(hashes[chosen]) == np.unique(hashes)).all()

@@ -4,8 +4,10 @@ import gc
 import weakref
 
 import numpy as np
+import pytest
 
 from emulator import Module
+from emulator.machine import launch
 from emulator.machine.vector import engine
 
 TEXT = """.version 8.0
@@ -54,6 +56,24 @@ def test_waves_that_are_over_are_freed(monkeypatch):
             sums(3 * engine.LANES // 512, check=check)
             assert len(alive) == 3 and sum(x() is not None for x in alive) <= 1, check
             alive.clear()
+    finally:
+        gc.enable()
+
+
+@pytest.mark.parametrize("engine", ["vector", "auto"])
+def test_launches_that_are_over_are_freed(monkeypatch, engine):
+    """Their journals, and arrays of their callers, do not wait for Python's collector."""
+    alive, run = [], launch.Launch._run
+
+    def counting(self, engine):
+        alive.append(weakref.ref(self.arena))
+        return run(self, engine)
+
+    monkeypatch.setattr(launch.Launch, "_run", counting)
+    gc.disable()
+    try:
+        Module(TEXT)["sums"].launch(2, 512, [np.zeros(1024, np.uint32)], engine=engine)
+        assert [x() for x in alive] == [None]
     finally:
         gc.enable()
 

@@ -20,18 +20,18 @@ def at_line(room: Array) -> Array:
 
 class Scratch:
     """Memory that is kept for the next call, as new pages cost more than the work of many a call:
-    at most one array, of at most so many bytes."""
+    a few arrays, the last that were given back, of at most so many bytes in all."""
 
-    _MOST = 1 << 26
-
-    def __init__(self) -> None:
+    def __init__(self, arrays: int = 1, most: int = 1 << 26) -> None:
+        self._arrays, self._most = arrays, most
         self._free: list[Array] = []
 
     def take(self, size: int) -> Array:
         """So many bytes, of any contents, from the start of a line on."""
         room = None
         with suppress(IndexError):  # another thread may have taken it
-            room = self._free.pop()
+            fits = [len(free) >= size + LINE for free in self._free]
+            room = self._free.pop(fits.index(True) if any(fits) else 0)
         if room is None or len(room) < size + LINE:
             room = np.empty(size + LINE, np.uint8)
         return at_line(room)[:size]
@@ -41,5 +41,8 @@ class Scratch:
         whole: Array = room
         while whole.base is not None:
             whole = whole.base
-        if whole.nbytes <= self._MOST:
-            self._free[:] = [whole]
+        free = self._free
+        if whole.nbytes <= self._most:
+            free.append(whole)
+        while len(free) > self._arrays or sum(x.nbytes for x in free) > self._most:
+            del free[:1]

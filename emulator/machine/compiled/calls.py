@@ -128,8 +128,9 @@ def by_warp(words: Array, layout: Layout) -> Array:
 
 
 class Registers:
-    """Where a native function keeps registers: those of a warp lie side by side, and registers that
-    are never alive at the same time share a place."""
+    """Where a native function keeps registers. Those of all warps lie side by side, far from it,
+    and so do those of one warp near it; registers that are never alive at the same time share a
+    place."""
 
     _kept: ClassVar[Scratch] = Scratch()
 
@@ -158,17 +159,20 @@ class Registers:
         return key in self._places
 
     def take(self, warps: int) -> Array:
-        """Memory for so many warps, ``(warps, bytes)``."""
-        return self._kept.take(warps * self.bytes_of_warp).reshape(warps, self.bytes_of_warp)
+        """Memory for so many warps."""
+        return self._kept.take(warps * self.bytes_of_warp)
 
-    def words(self, room: Array, key: Any) -> Array:
-        """The words ``(warps, 32)`` of a register."""
+    def words(self, room: Array, warps: int, key: Any) -> Array:
+        """The words ``(warps, 32)`` of a register in the memory of so many warps."""
         first, dtype = self._places[key]
-        return room[:, first : first + WARP * dtype.itemsize].view(dtype)
+        size = WARP * dtype.itemsize
+        held = room[first * warps : (first + size) * warps]
+        return held.view(dtype).reshape(warps, WARP)
 
-    def place(self, start: int, key: Any) -> tuple[int, int]:
-        """Address of a register in memory at `start`, and the bytes from warp to warp."""
-        return start + self._places[key][0], self.bytes_of_warp
+    def entry(self, key: Any) -> tuple[int, int]:
+        """Where a register lies in the row of a warp, and its bytes there."""
+        first, dtype = self._places[key]
+        return first, WARP * dtype.itemsize
 
     def give_back(self, room: Array) -> None:
         """The memory of a call that is over."""

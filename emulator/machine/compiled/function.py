@@ -88,6 +88,8 @@ class NativeFunction(ABC):
         type_ = ir.FunctionType(LONG, [LONG, LONG, POINTER, POINTER, *more])
         self.native = ir.Function(module, type_, NAME)
         self._first, self._end, self.arguments, context, *self._more = self.native.args
+        #: where the addresses of arrays stand
+        self.places = self.arguments
         self._entry = entry = ir.IRBuilder(self.native.append_basic_block("entry"))
         self.e = WarpEmitter(module, ir.IRBuilder(entry.block), self._address_of, entry)
         self.b = self.e.builder
@@ -122,7 +124,7 @@ class NativeFunction(ABC):
         b = self.b
         warp = self.memory.of_warp("places") if of_block else self.warp
         pair = [
-            b.load(b.gep(self.arguments, [LONG(2 * number + i)], source_etype=LONG), typ=LONG)
+            b.load(b.gep(self.places, [LONG(2 * number + i)], source_etype=LONG), typ=LONG)
             for i in range(2)
         ]
         return b.inttoptr(b.add(pair[0], b.mul(warp, pair[1])), POINTER)

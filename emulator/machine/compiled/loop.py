@@ -20,7 +20,7 @@ from emulator.arith.fast.kernels import machine_code
 from emulator.arith.fast.scratch import LINE, Scratch
 from emulator.arith.fast.threads import cuts_of, in_native_parts, processors
 from emulator.arrays import address_of
-from emulator.machine.compiled import mbarriers, products, warpgroups
+from emulator.machine.compiled import mbarriers, near, products, warpgroups
 from emulator.machine.compiled.atomics import order_matters
 from emulator.machine.compiled.blocks import always_live
 from emulator.machine.compiled.budget import Budget
@@ -41,7 +41,7 @@ from emulator.machine.compiled.loop_function import (
 )
 from emulator.machine.compiled.loops import Part, loops_of, stands_alone, threads_of_barrier
 from emulator.machine.compiled.segment import SIGNATURE, WORTH_A_THREAD, seconds_to_compile, work_of
-from emulator.machine.compiled.traces import merged
+from emulator.machine.compiled.traces import merged, one_of_each
 from emulator.machine.compiled.translation import need_all_lanes, need_no_delay, stay_apart
 from emulator.machine.shared.products import is_wgmma
 from emulator.machine.vector.fragments import is_whole
@@ -241,12 +241,12 @@ class Loop:
         return ended._replace(for_steps=frozenset()) if learned else ended
 
     def _ended(self, layout: Layout, call: _Call) -> Ended:
-        statements, order = self._merged(call)
+        statements, ends = self._merged(call)
         lows = np.minimum.reduceat(call.low, call.starts)
         tired = call.record("tired")
         failed = None
         if (call.record("failed") >= 0).any():
-            failed = self._first_failure(layout, call, order)
+            failed = self._first_failure(layout, call, ends)
         return Ended(
             call.pcs_of_lanes(layout),
             self._usual > 0,
@@ -257,24 +257,27 @@ class Loop:
             failed,
         )
 
-    def _merged(self, call: _Call) -> tuple[int, Array]:
+    def _merged(self, call: _Call) -> tuple[int, tuple[Array, Array]]:
         """Statements of all warps where those at one place execute them together, the lowest place
-        first; and for each of the records how many parts had been executed when it ended."""
+        first; and the hashes of records, with how many parts had been executed when each ended."""
         lengths, hashes = np.ascontiguousarray(call.record("parts")), call.record("hash")
         if (hashes == hashes[0]).all():
-            return int(call.records[0, RECORD.index("statements")]), lengths
+            statements = int(call.records[0, RECORD.index("statements")])
+            return statements, (hashes[:1], lengths[:1])
         weights = np.array([part.count for part in self.parts], np.int64)
         # Groups that execute the same parts do so together: one stands for all of them.
-        _, chosen, places = np.unique(hashes, return_index=True, return_inverse=True)
+        chosen = one_of_each(hashes)
         alone, ends = np.zeros_like(lengths), np.zeros_like(lengths)
         alone[chosen] = lengths[chosen]
         parts = merged(call.trace, alone, ends)
-        return int(weights[parts].sum()), ends[chosen][places]
+        return int(weights[parts].sum()), (hashes[chosen], ends[chosen])
 
     def _first_failure(
-        self, layout: Layout, call: _Call, order: Array
+        self, layout: Layout, call: _Call, ends: tuple[Array, Array]
     ) -> tuple[NDArray[np.bool_], Part, int]:
         numbers = call.record("failed")
+        known = dict(zip(*(x.tolist() for x in ends), strict=True))
+        order = np.array([known[x] for x in call.record("hash").tolist()])
         first = order[numbers >= 0].min()
         chosen = (numbers >= 0) & (order == first)
         index = int(np.argmax(chosen))
@@ -321,10 +324,11 @@ class _Call:
         self.records = np.zeros((len(self.starts), len(RECORD)), np.int64)
         words = {
             "together": together, "limit": limit, "turns": turns, "room": room, "phase": EVERY,
-            "claims": 0, "shift": 0, "least": -1, "most": 0,
+            "claims": 0, "shift": 0, "least": -1, "most": 0, "arguments": 0, "row": 0, "near": 0,
             **{name: address_of(getattr(self, name)) for name in CALL[CALL.index("copies") :]},
         }  # fmt: skip
         self.words = np.array([words[name] for name in CALL], np.int64)
+        self.together = together
         self._claims: Array | None = None
 
     def begin(self, phase: int, claims: int = 0) -> None:
@@ -335,7 +339,10 @@ class _Call:
             self._claims = self._table.take(8 << bits)
             self._claims.fill(0)
             address = address_of(self._claims)
-        words = {"phase": phase, "claims": address, "shift": 64 - bits, "least": -1, "most": 0}
+        self.put(phase=phase, claims=address, shift=64 - bits, least=-1, most=0)
+
+    def put(self, **words: int) -> None:
+        """Changes words of the call."""
         for name, word in words.items():
             self.words[CALL.index(name)] = word
 
@@ -388,8 +395,8 @@ class _Native:
         kept = {x: y.dtype for x, y in made.inputs if x in made.written}
         self._registers = Registers(kept, alive)
         self._sites = made.sites
-        self.bytes_of_lane = 1 + self._registers.bytes_of_warp // WARP
         self._live_at = loop.live_at
+        self._find_near(parts, function)
         #: phases in which threads could not store at the same time
         self._refused = 0
         #: lines that a warp may claim, where its lanes store side by side; more than twice as many
@@ -398,22 +405,41 @@ class _Native:
         self._claims = 2 * (1 + WARP * most // LINE)
         self._function = machine_code.Improved(made.text, NAME, *SIGNATURE, ctypes.c_void_p)
 
+    def _find_near(self, parts: Sequence[Part], function: Function) -> None:
+        """The tables of registers near the function, and how many bytes of lanes are far."""
+        keys = [key for key, _ in self._inputs]
+        entries = [(keys.index(key), *self._registers.entry(key)) for key in self._written]
+        ends = {pc for part in parts for pc in (part.pc, part.target, part.following)}
+        live = {
+            pc: [i for i, key in enumerate(self._written) if self._live_at(pc) >> key & 1]
+            for pc in ends
+        }
+        self._tables = near.table_of(function, entries, live), near.table_of(function, [], {})
+        left = {*self._serial} or {part.pc for part in parts}
+        left |= ends - {part.pc for part in parts}
+        most = max(sum(entries[i][2] for i in live[pc]) for pc in left)
+        # Of what is hardly touched there may be four times as much.
+        self.bytes_of_lane = 1 + max(most, self._registers.bytes_of_warp // 4) // WARP
+
     def run(self, s: Strand, layout: Layout, call: _Call, threads: int) -> None:
         held: list[Any] = []
         words: list[int] = []
         live = self._live_at(s.pc)
         registers, room = self._registers, self._registers.take(layout.warps)
-        start = address_of(room)
         for key, given in self._inputs:
             if given.fixed is not None:
                 words += [address_of(given.fixed), 0]
             elif key in registers:
+                array = registers.words(room, layout.warps, key)
                 if live >> key & 1:
-                    registers.words(room, key)[...] = by_warp(given.read(s), layout)
-                words += registers.place(start, key)
+                    array[...] = by_warp(given.read(s), layout)
+                words += [address_of(array), array.strides[0]]
             else:
                 words += spread(s, given.read(s), given.dtype, layout, held, given.by_warp)
         arguments, context = np.array(words, np.int64), refreshed(s, layout)
+        row = registers.bytes_of_warp if registers.bytes_of_warp * call.together <= near.MOST else 0
+        table = self._tables[row == 0]
+        call.put(arguments=len(words), row=row, near=address_of(table))
         compute, arena = self._function.now, s.wave.grid.arena
         shared = address_of(arguments), address_of(context), address_of(call.words)
 
@@ -436,7 +462,7 @@ class _Native:
             after |= self._live_at(pc)
         for index in self._written:
             if after >> index & 1:
-                array = registers.words(room, index).flatten()
+                array = registers.words(room, layout.warps, index).flatten()
                 s.write(index, array if layout.slots is None else array[layout.slots])
         registers.give_back(room)
 

@@ -16,7 +16,7 @@ from llvmlite import ir
 
 from emulator.arith.fast.scratch import LINE
 from emulator.arith.fast.words import BIT, LONG, POINTER, WORD, Value
-from emulator.machine.compiled import claims, warpgroups
+from emulator.machine.compiled import claims, near, warpgroups
 from emulator.machine.compiled.function import Input, NativeFunction
 from emulator.machine.compiled.loops import Part
 from emulator.machine.compiled.translation import bases_of_many, emit, need_all_lanes
@@ -28,11 +28,13 @@ from emulator.targets import Target
 #: what a call says, in words of 8 bytes: how many warps take turns part by part, the first pc that
 #: is for others, the most branches backward of parts that poll and parts executed, the phase, the
 #: table of claims with 64 less the bits of a place in it, the least and the greatest address that
-#: was claimed, and where groups have copies; arrays of the warps: the lowest pc of each, its lanes
-#: there, all its lanes, those that have not ended, the pcs of lanes where they differ, the numbers
-#: of parts that were executed, and what happened
+#: was claimed; how many words the arguments are, bytes of a row of near registers, and their table;
+#: where groups have copies; arrays of the warps: the lowest pc of each, its lanes there, all its
+#: lanes, those that have not ended, the pcs of lanes where they differ, the numbers of parts that
+#: were executed, and what happened
 CALL = (
     "together", "limit", "turns", "room", "phase", "claims", "shift", "least", "most",
+    "arguments", "row", "near",
     "copies", "low", "mask", "whole", "alive", "pcs", "trace", "records",
 )  # fmt: skip
 #: which parts run in a call: all; those that write no memory of other blocks, which threads execute
@@ -99,22 +101,36 @@ class LoopFunction(NativeFunction):
             entry.store(self._given[name], place)
         #: where arrays would start that have the copies of a group at its warps
         self._near: dict[str, Value] = {}
+        #: the arguments where registers lie near, the table of these, and where they have room
+        self.places = self._array(LONG, self._given["arguments"])
+        self._moves = entry.inttoptr(self._given["near"], POINTER)
+        row = entry.mul(self._given["row"], self._given["together"])
+        self._rows = entry.ptrtoint(self._array(ir.IntType(8), row), LONG)
         self._sites: list[warpgroups.Site] = []
         #: where a part ends that not all of its warps have executed; None: it is another part
         self._stays: Any = None
         self._starts = {part.pc: self._block(f"part{part.pc}") for part in parts}
         self._dispatch, self._finish = self._block("dispatch"), self._block("finish")
 
+    def _array(self, kind: Any, count: Value) -> Value:
+        """Room for so many elements in the stack."""
+        out = self._entry.alloca(kind, size=count)
+        out.align, out.type = LINE, POINTER
+        return out
+
     def _block(self, name: str) -> Any:
         return self.native.append_basic_block(name)
 
     def written(self) -> LoopText:
         """Writes the function."""
-        b, done = self.b, self._block("done")
-        head = self._block("warps")
+        b, begin, head, done = self.b, *map(self._block, ("begin", "warps", "done"))
+        b.position_at_end(begin)
+        near.copy_words(b, self.places, self.arguments, self._given["arguments"])
+        before = b.block
+        b.branch(head)
         b.position_at_end(head)
         self._from = start = b.phi(LONG)
-        start.add_incoming(self._first, self._entry.block)
+        start.add_incoming(self._first, before)
         last = b.add(start, self._given["together"])
         self._group = b.udiv(start, self._given["together"])
         self._to = b.select(b.icmp_unsigned("<", last, self._end), last, self._end)
@@ -122,6 +138,10 @@ class LoopFunction(NativeFunction):
         b.store(LONG(0), self._served)
         self._find_copies()
         self._each_warp(lambda warp: self._copy(warp, self._given, self._near))
+        row = self._given["row"]
+        rows = b.sub(self._rows, b.mul(start, row))
+        near.place(self.e, self.function, self.places, self._moves, rows, row)
+        self._each_warp(lambda warp: self._move(warp, inward=True))
         for name in _GOES_ON:  # with what the phases before have left
             records = self._place("records", self._group, 8 * len(RECORD))
             at = b.gep(records, [LONG(RECORD.index(name))], source_etype=LONG)
@@ -133,6 +153,7 @@ class LoopFunction(NativeFunction):
         for number, part in enumerate(self._parts):
             self._write_part(number, part)
         b.position_at_end(self._finish)
+        self._each_warp(lambda warp: self._move(warp, inward=False))
         self._each_warp(lambda warp: self._copy(warp, self._near, self._given))
         for name in _GOES_ON:
             self._record(name, b.load(self._count[name], typ=LONG))
@@ -142,7 +163,7 @@ class LoopFunction(NativeFunction):
         if self._serial:
             self._tell_claims()
         b.ret(b.load(self._stored, typ=LONG))
-        self._entry.branch(head)
+        self._entry.branch(begin)
         inputs = tuple((key, given) for key, (_, given) in self._inputs.items())
         return LoopText(self._text(), inputs, frozenset(self._kept), tuple(self._sites))
 
@@ -173,6 +194,12 @@ class LoopFunction(NativeFunction):
         for name in COPIED:
             word = self.b.load(self._part_of(source[name], warp, 4), typ=WORD)
             self.b.store(word, self._part_of(to[name], warp, 4))
+
+    def _move(self, warp: Value, *, inward: bool) -> None:
+        """Copies the registers of a warp that are read from where it is."""
+        words = [self._word(name, warp) for name in ("low", "mask", "whole")]
+        arrays = self.arguments, self.places, self._moves
+        near.move(self.e, self.function, *arrays, warp, *words, inward=inward)
 
     def _word(self, name: str, warp: Value) -> Value:
         return self.b.load(self._place(name, warp, 4), typ=WORD)

@@ -147,7 +147,7 @@ def emit(t: NativeFunction, site: Site, first: Value) -> Value:
     row = b.add(t.memory.field("shared"), t.memory.of_warp("rows"))
     address = t.pointer("site", site, address_of(site.words))
     arguments = [
-        t.arguments, first, b.inttoptr(address, POINTER), t.memory.room(_NAME, site.room), row,
+        t.places, first, b.inttoptr(address, POINTER), t.memory.room(_NAME, site.room), row,
         t.memory.field("shared_limit"), *given, differ,
     ]  # fmt: skip
     return t.e.function(_NAME, BIT, arguments)

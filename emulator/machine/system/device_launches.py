@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from weakref import proxy
 
 import numpy as np
 
@@ -98,7 +99,8 @@ class DeviceLaunches:
     """The launches that the threads of one grid ask for, in order."""
 
     def __init__(self, parent: Parent, depth: int = 1) -> None:
-        self._parent = parent
+        # The launch holds this, and neither is to wait for Python's collector.
+        self._parent = proxy(parent)
         #: grids that are within each other here
         self.depth = depth
         self._buffers: dict[int, GridRequest] = {}

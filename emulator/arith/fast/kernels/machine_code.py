@@ -199,7 +199,16 @@ def _emitted(ir: str, machine: Any) -> bytes:
     module = llvm.parse_assembly(ir)
     module.verify()
     code: bytes = machine.emit_object(module)
+    if len(ir) >= _LARGE:
+        module.close()
+        _give_back()
     return code
+
+
+def _give_back() -> None:
+    """Gives the system the memory that LLVM has freed, where the C library keeps it."""
+    with suppress(OSError, TypeError, AttributeError):
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def _key(ir: str, level: int) -> str:
