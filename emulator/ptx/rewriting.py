@@ -16,7 +16,8 @@ from typing import NamedTuple
 from emulator.isa.instruction import Instruction
 from emulator.isa.signature import Signature
 from emulator.ptx import dataflow
-from emulator.ptx.contraction import (
+from emulator.ptx.contraction.exchange import exchanged
+from emulator.ptx.contraction.rewrites import (
     Elements,
     Fusion,
     Identity,
@@ -27,9 +28,8 @@ from emulator.ptx.contraction import (
     Saturation,
     Scaling,
     Selection,
-    contract,
-    exchanged,
 )
+from emulator.ptx.contraction.rules import contract
 from emulator.ptx.folding import Conversion, may_fold
 from emulator.ptx.program import (
     Bound,

@@ -25,7 +25,7 @@ TABLES = {
     "matrices/library/rules.py": "which instructions libraries multiply with",
     "ptx/declarations.py": "syntax: names of state spaces",
     "ptx/body.py": "syntax: a pragma for the next ld",
-    "ptx/contraction.py": "rules of ptxas",
+    "ptx/contraction": "rules of ptxas",
     "ptx/dataflow.py": "rules of ptxas",
     "ptx/folding.py": "rules of ptxas",
     "ptx/loops.py": "rules of ptxas",

@@ -10,7 +10,7 @@ from emulator import Descriptor, EmulatorError, KernelError, Module
 from emulator.layout.tile import TileShape
 from emulator.machine.checks.banks import Banks, Rows, rows_of
 from emulator.machine.checks.counters import COLUMNS, FIELDS, Numbers
-from emulator.machine.checks.counting import bank_passes, sectors_of
+from emulator.machine.checks.counting import passes_of_parts, sectors_of
 
 HEAD = ".version 8.0\n.target {}\n.address_size 64\n"
 LANES = np.arange(32)
@@ -35,6 +35,12 @@ def of(report, word):
     """The numbers of the only statement whose opcode starts with a word."""
     (found,) = [count.numbers for count in report.counts if count.opcode.startswith(word)]
     return found
+
+
+def bank_passes(lanes, addresses, size):
+    """Passes over shared memory that accesses take, and the least number."""
+    _, passes = passes_of_parts(lanes, addresses, size)
+    return passes.sum(), len(passes)
 
 
 # --- banks ----------------------------------------------------------------------------------------

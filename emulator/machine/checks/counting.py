@@ -256,7 +256,7 @@ def _of_lanes(s: Strand, mask: Array | None, words: Array) -> tuple[Int64, Array
 
 def _add_banks(numbers: Numbers, lanes: Int64, given: Array, size: int) -> None:
     if lanes.size:
-        part, passes = _passes_of_parts(lanes, given, size)
+        part, passes = passes_of_parts(lanes, given, size)
         numbers.passes += int(passes.sum())
         numbers.least_passes += len(passes)
         warp = lanes[part == passes.argmax()][0] // WARP
@@ -265,18 +265,13 @@ def _add_banks(numbers: Numbers, lanes: Int64, given: Array, size: int) -> None:
         numbers.picture = Banks(tuple((lanes[mine] % WARP).tolist()), tuple(addresses), size)
 
 
-def bank_passes(lanes: Int64, given: Array, size: int) -> tuple[int, int]:
-    """Passes over shared memory that accesses of ascending `lanes` take, and the least number.
+def passes_of_parts(lanes: Int64, given: Array, size: int) -> tuple[Int64, Int64]:
+    """The part of a warp that each lane goes with, and the passes over shared memory of each part,
+    for accesses of ascending `lanes`; the least is one each.
 
     A warp goes as a whole, with accesses of 8 bytes in halves and of 16 in quarters. A pass takes
     one word of 4 bytes from each bank; lanes that want the same word get it together.
     """
-    _, passes = _passes_of_parts(lanes, given, size)
-    return int(passes.sum()), len(passes)
-
-
-def _passes_of_parts(lanes: Int64, given: Array, size: int) -> tuple[Int64, Int64]:
-    """The part of a warp that each lane goes with, and the passes of each part."""
     words = max(1, size // BANK)
     part = lanes // (WARP // words)
     number = np.cumsum(np.diff(part, prepend=part[0]) != 0)

@@ -255,10 +255,11 @@ class ClusterBarriers:
         if again.any():
             reason = "barrier.cluster.arrive twice without a wait between them"
             raise Failure("cluster barrier", reason, int(np.argmax(again)))
-        self.arrived[lanes] = self._phase[self.of_lanes(lanes)]
+        clusters = self.of_lanes(lanes)
+        self.arrived[lanes] = self._phase[clusters]
         if self._here.watch is not None:
             self._here.watch.cluster_arrive(lanes)
-        self._complete(lanes)
+        self._complete(np.unique(clusters))
 
     def lacking(self, lanes: Lanes) -> Array:
         """True where the phase that a lane has arrived in is not over. Raises Failure for lanes
@@ -278,11 +279,10 @@ class ClusterBarriers:
     def lanes_ended(self, lanes: Lanes) -> None:
         """Threads that have ended are not waited for."""
         if self._used:
-            self._complete(lanes)
+            self._complete(np.unique(self.of_lanes(lanes)))
 
-    def _complete(self, lanes: Lanes) -> None:
-        """Ends the phase of clusters of some lanes, if all have arrived there."""
-        clusters = np.unique(self.of_lanes(lanes))
+    def _complete(self, clusters: Lanes) -> None:
+        """Ends the phase of clusters in which all have arrived."""
         arrived = (self.arrived >= 0) & (self.arrived == np.repeat(self._phase, self._lanes))
         missing = (self._here.alive & ~arrived).reshape(-1, self._lanes).any(1)
         some = arrived.reshape(-1, self._lanes).any(1)
