@@ -182,11 +182,14 @@ def _in_order(function: Function, given: Sequence[object] | Mapping[str, object]
         )
     if isinstance(given, Mapping) and set(given) == set(names):
         return [given[name] for name in names]
-    if isinstance(given, Mapping) and (known := set(given) & set(names)):
-        other = next(str(name) for name in given if name not in known)
+    if isinstance(given, Mapping) and set(given) & set(names):
+        others = [str(name) for name in given if name not in names]
+        if not others:
+            lacking = listing((name for name in names if name not in given), 40)
+            raise OperandError(f"{function.name} has parameters that args does not name: {lacking}")
         raise OperandError(
-            f"{function.name} has no parameter {quoted(other)}; parameters are "
-            f"{listing(names, 40)}{hint(other, names)}"
+            f"{function.name} has no parameter {quoted(others[0])}; parameters are "
+            f"{listing(names, 40)}{hint(others[0], names)}"
         )
     values = list(given.values()) if isinstance(given, Mapping) else list(given)
     if len(values) != len(names):

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from dtypes import Array
 from emulator.arith import texels
-from emulator.errors import OperandError, listing, shown
+from emulator.errors import OperandError, flag, listing, shown
 from emulator.layout.texture_axes import Address, Axis, Places, addressed, numbers
 from emulator.layout.texture_cubes import across, on_face
 from emulator.memory.texture_arrays import mipmaps_of, texels_of
@@ -120,6 +120,7 @@ class Texture:
         seamless: bool = False,
         linear_memory: bool = False,
     ) -> None:
+        layered, cube = flag("layered", layered), flag("cube", cube)
         held, self.geometry = texels_of(array, channels, layered, cube)
         self._format = texels.FORMATS[str(np.asarray(array).dtype)]
         for name, given, legal in (
@@ -136,13 +137,16 @@ class Texture:
         self.srgb, self._lights = srgb, _LIGHTS[channels] if srgb else 0
         self.linear_levels, self.linear_memory = level_filter == "linear", linear_memory
         self._check()
-        bias = min(max(level_bias, -_MOST_BIAS), _MOST_BIAS)
-        self._bias, last = int(bias * texels.ONE), (len(self._levels) - 1) * texels.ONE
-        low, high = (int(min(max(0, x * texels.ONE), last)) for x in level_clamp)
+        (bias,) = _numbers("level_bias", [level_bias], 1)
+        self._bias = int(min(max(bias, -_MOST_BIAS), _MOST_BIAS) * texels.ONE)
+        last = (len(self._levels) - 1) * texels.ONE
+        low, high = (
+            int(min(max(0, x * texels.ONE), last)) for x in _numbers("level_clamp", level_clamp, 2)
+        )
         self._clamp = low, max(low, high)
         codes = [
             texels.border_code(self._format, x, unit_values, channel < self._lights)
-            for channel, x in enumerate(border)
+            for channel, x in enumerate(_numbers("border", border, 4, nan=True))
         ]
         self._border = np.array(codes[:channels], held.dtype)
 
@@ -440,6 +444,17 @@ class Texture:
             return texels.linear_light(codes)
         convert = texels.normalised if self.unit_values else texels.element
         return convert(self._format, codes)
+
+
+def _numbers(what: str, given: Sequence[float], count: int, nan: bool = False) -> Sequence[float]:
+    """`given`, if it is so many numbers, NaN among them or not; OperandError for anything else."""
+    try:
+        fits = len(given) == count and all(nan or x == x for x in map(float, given))
+    except (TypeError, ValueError):
+        fits = False
+    if not fits:
+        raise OperandError(f"{what} is {count} number{'s' * (count > 1)}; got {shown(given)}")
+    return given
 
 
 def _signed(words: Array, bits: int) -> Integers:

@@ -450,7 +450,7 @@ def _filled(text: str, fill: str, rest: list[str], seed: int | None) -> _Argumen
         forms = f"{fill}:TYPE:SHAPE, or {fill}:TYPE:SHAPE:OUT.npy"
         raise OperandError(f"--arg is {forms}; got {quoted(text)}")
     dtype, parts = _dtype(rest[0]), rest[1].split("x")
-    if not all(re.fullmatch("[0-9]{1,12}", x) for x in parts):
+    if not all(re.fullmatch("[0-9]{1,40}", x) for x in parts):
         raise OperandError(f"a shape is numbers such as 1024x1024; got {quoted(rest[1])}")
     shape = tuple(map(int, parts))
     if len(shape) > _MOST_AXES:
@@ -488,7 +488,7 @@ def _contents(fill: str, shape: tuple[int, ...], dtype: np.dtype[Any], seed: int
         return np.ones(shape).astype(dtype)
     if fill == "arange":
         return np.arange(math.prod(shape)).reshape(shape).astype(dtype)
-    rng = np.random.default_rng(0 if seed is None else seed)
+    rng = np.random.default_rng(0 if seed is None else whole("--seed", seed))
     if dtype.kind in "iu":
         limits = np.iinfo(dtype)
         return rng.integers(limits.min, limits.max, shape, dtype, endpoint=True)

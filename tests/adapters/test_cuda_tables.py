@@ -331,6 +331,9 @@ def test_copies_beyond_a_buffer_are_errors():
         with pytest.raises(CudaError) as caught:
             space.host(address, size, device=True)
         assert caught.value.code == 1
+    with pytest.raises(CudaError):  # the host's null pointer: a copy would end the process
+        space.host(0, 4)
+    assert space.host(0, 0) == 0
 
 
 @pytest.mark.parametrize(("size", "code"), [(0, 1), (-1, 1), (1 << 21, 2), (1 << 62, 2)])

@@ -45,6 +45,7 @@ def nothing_is_written():
     [
         ([A, 1.0], r"takes 3 arguments \(\.u64 p, \.f32 a, \.b8 s\); 2 are given"),
         ([A, 1.0, S, 3], "4 are given"),
+        ({"p": A, "s": S}, "k has parameters that args does not name: a"),
         ({"p": A, "a": 1.0, "q": S}, "no parameter 'q'; parameters are p, a, s"),
         (5, "args is a list"),
         ("abc", "args is a list"),

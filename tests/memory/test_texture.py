@@ -174,6 +174,10 @@ def test_recordings_notice_a_changed_rule(monkeypatch: pytest.MonkeyPatch) -> No
         (np.zeros(4, np.int32), {"filter": "linear"}, OperandError, "blends floats"),
         (np.zeros(4, np.float32), {"unit_values": True}, OperandError, "8 or 16 bits"),
         (np.zeros((2, 2), np.float32), {"linear_memory": True}, OperandError, "for one axis"),
+        (np.zeros(4, np.float32), {"border": (1.0,)}, OperandError, "border is 4 numbers"),
+        (np.zeros(4, np.float32), {"level_clamp": 5}, OperandError, "level_clamp is 2 numbers"),
+        (np.zeros(4, np.float32), {"level_bias": np.nan}, OperandError, "is 1 number; got"),
+        (np.zeros(4, np.float32), {"layered": "x"}, OperandError, "layered is True or False"),
     ],
 )
 def test_wrong_textures_are_refused(array: Any, options: Any, error: Any, said: str) -> None:

@@ -119,10 +119,10 @@ class Space:
 
     def host(self, address: int, size: int, *, device: bool = False) -> int:
         """The address in this process of bytes that a program names; with `device` they must be
-        the GPU's. Raises CudaError where they reach beyond a buffer."""
+        the GPU's. Raises CudaError at a null pointer and where they reach beyond a buffer."""
         buffer = self.find(address)
         if buffer is None:
-            if device and size:
+            if size and (device or not address):
                 raise CudaError(INVALID_VALUE)
             return address
         if address + size > buffer.address + buffer.size:
