@@ -142,6 +142,9 @@ def convert(
     (PTX ISA 9.7.9.21). An infinity becomes infinity; where the target has none, or `overflow` is
     "saturate", it becomes what `codec.overflow_code` says of a number too large.
     """
+    is_nearest = rounding == "rn" and overflow == "ieee"
+    if is_nearest and source.name == "f32" and target.name in ("f16", "bf16"):
+        return _of_float32(target, codes)
     number = decode(source, codes)
     scale = number.exponent - source.mantissa_bits
     out = round_to_codes(
@@ -157,6 +160,19 @@ def convert(
     nan = target.max_finite if target.nan is None else target.nan
     out = np.where(number.number_class == NumberClass.NAN, np.uint64(nan), out)
     return out.astype(code_type(target.bits))
+
+
+def _of_float32(target: Format, codes: Array) -> Array:
+    """`convert` of f32 to f16 or bf16, to nearest even, as the machine does it."""
+    words = codes.astype(np.uint32)
+    numbers = words.view(np.float32)
+    if target.name == "f16":
+        with np.errstate(all="ignore"):
+            out = numbers.astype(np.float16).view(np.uint16)
+    else:
+        odd = words >> np.uint32(16) & np.uint32(1)
+        out = (words + odd + np.uint32(0x7FFF) >> np.uint32(16)).astype(np.uint16)
+    return np.where(np.isnan(numbers), np.uint16(target.nan or 0), out)
 
 
 def encode(

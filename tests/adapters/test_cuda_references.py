@@ -182,6 +182,15 @@ def test_what_a_reference_cannot_have_is_an_error(
     assert caught.value.code == code
 
 
+@pytest.mark.parametrize("channels", [0, 3])
+def test_linear_memory_has_one_two_or_four_channels(module: int, channels: int) -> None:
+    image = reference(module)
+    call("cuTexRefSetFormat", image, FLOAT, channels)
+    with pytest.raises(CudaError) as caught:
+        DRIVER["cuTexRefSetAddress_v2"](0, image, 4096, 16)
+    assert caught.value.code == 1
+
+
 @pytest.mark.parametrize("name", [b"not_one", b"nothing"])
 def test_another_variable_is_no_reference(module: int, name: bytes) -> None:
     with pytest.raises(CudaError) as caught:

@@ -166,6 +166,16 @@ def test_conversions_from_f32(target, rounding, overflow, value, expected):
     assert got.tolist() == [expected]
 
 
+@pytest.mark.parametrize("target", ["f16", "bf16"])
+def test_f32_is_rounded_to_nearest_as_integers_say(target):
+    """By the machine's own conversion; where another overflow is asked for, by integers."""
+    low = [0, 1, 0xFFF, 0x1000, 0x1001, 0x7FFF, 0x8000, 0x8001, 0xF000, 0xFFFF]
+    words = (np.arange(1 << 16, dtype=np.uint32)[:, None] << 16) | np.array(low, np.uint32)
+    want = convert(FORMATS["f32"], FORMATS[target], words, overflow="infinity")
+    assert_same_codes(convert(FORMATS["f32"], FORMATS[target], words), want, word=words)
+    assert convert(FORMATS["f32"], FORMATS[target], np.uint32(0xC000_0000)) >> 12 == 0xC
+
+
 def test_tf32_conversions_in_terms_of_the_word():
     """Measured: rna adds 0x1000 to the magnitude, rn is nearest even at bit 13, rz truncates."""
     words = np.random.default_rng(40).integers(0, 1 << 32, 20_000, np.uint32)

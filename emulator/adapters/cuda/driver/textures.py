@@ -78,7 +78,7 @@ def resource_at(what: int) -> Resource:
     if format_ not in FORMATS:
         raise CudaError(NOT_SUPPORTED)
     if kind == LINEAR:
-        count = sizes[0] // (np.dtype(FORMATS[format_]).itemsize * channels)
+        count = sizes[0] // (np.dtype(FORMATS[format_]).itemsize * max(1, channels))
         shape = Shape(count, 0, 0, format_, channels)
         return Resource(kind, shape, first, shape.texels(first).row, raw)
     if kind != PITCHED:
