@@ -36,6 +36,15 @@ def file_of(statements, target, version):
     return "\n".join([*lines, *(kernel(x, f"k{i}") for i, x in enumerate(statements)), ""])
 
 
+def joined(modules):
+    """Modules of one kernel `run` each, for one target, as one module of kernels with numbers, each
+    on a line; ptxas takes longer to start than to assemble one."""
+    heads, bodies = zip(*(text.split(".visible .entry run", 1) for text in modules), strict=True)
+    (head,) = {*heads}
+    lines = (f".visible .entry run{i}{' '.join(x.split())}" for i, x in enumerate(bodies))
+    return "\n".join([head.rstrip(), *lines, ""])
+
+
 def is_verdict(message):
     """Whether ptxas has judged: it may crash over what it does not expect, or miss the call that
     fills a parameter."""

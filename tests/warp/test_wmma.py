@@ -1,5 +1,6 @@
 """wmma: what PTX takes, fragments, memory to memory, and arithmetic by the lowering of ptxas."""
 
+import re
 import shutil
 import subprocess
 from dataclasses import replace
@@ -7,6 +8,7 @@ from itertools import permutations, product
 
 import numpy as np
 import pytest
+from assembler import joined
 from hardware import wmma_check
 from lanes import check_fragment
 
@@ -191,12 +193,18 @@ def test_register_types(opcode, operand, types):
 @pytest.mark.skipif(not shutil.which("ptxas"), reason="ptxas is not installed")
 def test_ptxas_takes_every_instruction(tmp_path):
     """Every wmma.mma between loads and a store; those with a newer target it must refuse."""
-    for target, ins in product(("sm_75", "sm_80", "sm_121f"), MULTIPLIES):
-        plan = wmma_check.plans(ins)[1]
-        (tmp_path / "k.ptx").write_text(wmma_check.module(plan, target, "9.0"))
-        command = ["ptxas", "-arch", target, "-o", str(tmp_path / "k"), str(tmp_path / "k.ptx")]
-        run = subprocess.run(command, capture_output=True, check=False)
-        assert (run.returncode == 0) == (target in ins.targets), (str(ins), target)
+    for target in ("sm_75", "sm_80", "sm_121f"):
+        source = tmp_path / f"{target}.ptx"
+        modules = [wmma_check.module(wmma_check.plans(x)[1], target, "9.0") for x in MULTIPLIES]
+        taken = [x for x, ins in zip(modules, MULTIPLIES, strict=True) if target in ins.targets]
+        command = ["ptxas", "-arch", target, "-o", str(tmp_path / "k"), str(source)]
+        for group in (modules, taken):
+            source.write_text(joined(group))
+            run = subprocess.run(command, capture_output=True, text=True, check=False)
+            # The kernels begin in the fourth line.
+            refused = {int(n) - 4 for n in re.findall(r"line (\d+); error", run.stderr)}
+            assert refused == {i for i, x in enumerate(group) if x not in taken}, run.stderr
+            assert (run.returncode == 0) == (not refused)
 
 
 # --- fragments ---
