@@ -225,7 +225,7 @@ class Loop:
         while True:
             call = _Call(s, layout, limit, turns, room, together)
             self._native.run(s, layout, call, threads)
-            self._usual = int(np.ceil(call.record("parts").mean()))
+            self._usual = -(-int(call.record("parts").sum()) // len(call.records))
             learned = by_kernels(self._engine, self._native.learn)
             if self._usual or not learned:
                 break
