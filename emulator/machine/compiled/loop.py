@@ -386,7 +386,8 @@ class _Native:
         self, parts: Sequence[Part], function: Function, target: Target, loop: Loop
     ) -> None:
         self._serial = loop.serial
-        made = LoopFunction(parts, function, target, loop.live_at, self._serial).written()
+        with machine_code.written():
+            made = LoopFunction(parts, function, target, loop.live_at, self._serial).written()
         self._inputs = made.inputs
         self._written = [key for key, _ in made.inputs if key in made.written]
         alive = [loop.live_at(x.pc) for x in parts]
