@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from dtypes import Array
+from emulator.arrays import address_of
 from emulator.errors import OperandError, hint, listing, quoted, shown
 from emulator.memory.allocation import Allocation, fits
 from emulator.memory.arena import Arena, bytes_view
@@ -157,7 +158,7 @@ def _name(arena: Arena, handle: int, given: Texture | Surface, addresses: dict[i
     if isinstance(given, Texture):
         arena.textures[handle] = given
     else:
-        address = addresses[given.array.ctypes.data]
+        address = addresses[address_of(given.array)]
         arena.surfaces[handle] = replace(given.texels, address=address)
 
 
@@ -246,8 +247,8 @@ def _place_arrays(
     a copy of all.
     """
     spans: list[tuple[int, int, list[tuple[str, Array]]]] = []
-    for label, array in sorted(arrays, key=lambda x: x[1].ctypes.data):
-        first = array.ctypes.data
+    for label, array in sorted(arrays, key=lambda x: address_of(x[1])):
+        first = address_of(array)
         if spans and first < spans[-1][1]:
             low, high, held = spans.pop()
             spans.append((low, max(high, first + array.nbytes), [*held, (label, array)]))
@@ -264,11 +265,11 @@ def _place_arrays(
             name, high - low, held=raw if in_place else None, writable=writable, like=largest
         )
         for _, array in held:
-            offset = array.ctypes.data - low
+            offset = address_of(array) - low
             if not in_place:
                 copy_changed(made.held[offset : offset + array.nbytes], bytes_view(array))
                 placed.copied.append(Copied(array, made, offset))
-            addresses[array.ctypes.data] = made.address + offset
+            addresses[address_of(array)] = made.address + offset
     return addresses
 
 
@@ -285,7 +286,7 @@ def packed(parameter: Parameter, label: str, value: object, addresses: dict[int,
                 f"parameter {label} is .{parameter.type} of {parameter.bytes} bytes; an array is "
                 f"passed as an address of 8{_of_a_map(parameter)}"
             )
-        return addresses[array.ctypes.data].to_bytes(8, "little")
+        return addresses[address_of(array)].to_bytes(8, "little")
     return _number(parameter, label, value)
 
 
@@ -298,7 +299,7 @@ def _map_bytes(value: TensorMap, label: str, addresses: dict[int, int]) -> bytes
     array = _array_of(value, label)
     if array is None:
         return value.encode()
-    return value.with_address(addresses[array.ctypes.data]).encode()
+    return value.with_address(addresses[address_of(array)]).encode()
 
 
 def _sized(parameter: Parameter, label: str, raw: bytes) -> bytes:

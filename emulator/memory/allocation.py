@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from dtypes import Array
+from emulator.arrays import address_of
 from emulator.memory.untouched import zeros
 
 #: native code takes words of up to so many bytes to be aligned in this process, too
@@ -64,7 +65,7 @@ class Allocation:
 
     def __post_init__(self) -> None:
         self.held = self.room.held[self.inside : self.inside + self.size]
-        self.host = int(self.room.held.ctypes.data) + self.inside
+        self.host = address_of(self.room.held) + self.inside
 
     @property
     def end(self) -> int:
@@ -104,11 +105,11 @@ class Allocation:
 
 def fits(held: Array, address: int) -> bool:
     """True if an array of bytes can be used at an address as it is: the alignments agree."""
-    return not held.size or (held.ctypes.data - address) % WORD == 0
+    return not held.size or (address_of(held) - address) % WORD == 0
 
 
 def zeros_at(address: int, size: int) -> Array:
     """Bytes of 0 that can stand at an address; they take memory where something is written."""
     room = zeros(size + WORD)
-    first = (address - room.ctypes.data) % WORD
+    first = (address - address_of(room)) % WORD
     return room[first : first + size]

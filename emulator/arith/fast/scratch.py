@@ -7,6 +7,7 @@ from contextlib import suppress
 import numpy as np
 
 from dtypes import Array
+from emulator.arrays import address_of
 
 #: bytes of a line of the cache: vectors of a line are slow where they lie in two, and so are
 #: threads that write to one line
@@ -15,7 +16,7 @@ LINE = 64
 
 def at_line(room: Array) -> Array:
     """Bytes of an array from the first start of a line on."""
-    return room[-room.ctypes.data % LINE :]
+    return room[-address_of(room) % LINE :]
 
 
 class Scratch:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from dtypes import Array
+from emulator.arrays import address_of
 
 if TYPE_CHECKING:
     from emulator.arith.fast.kernels.crew import Crew
@@ -137,7 +138,7 @@ def in_native_parts(
         words = np.array([machine_code.address_of_function(function), *given], np.int64)
         if others is not None:
             code = machine_code.address_of_function(part)
-            found = others.run(code, cuts, words.ctypes.data, threads)
+            found = others.run(code, cuts, address_of(words), threads)
             if found is not None:
                 return cast("list[int]", found.tolist())
     ends = cuts.tolist()
@@ -150,7 +151,7 @@ def run_in_threads(tasks: Callable[..., None], count: int, work: int, *arguments
     threads = 1 + work // _WORTH_A_THREAD
     compute = getattr(tasks, "compute", None)
     if compute is not None:
-        words = (x.ctypes.data if isinstance(x, np.ndarray) else int(x) for x in arguments)
+        words = (address_of(x) if isinstance(x, np.ndarray) else int(x) for x in arguments)
         in_native_parts(compute, cuts_of(count, threads), threads, *words)
         return
 

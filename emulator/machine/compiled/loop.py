@@ -225,7 +225,7 @@ class Loop:
         while True:
             call = _Call(s, layout, limit, turns, room, together)
             self._native.run(s, layout, call, threads)
-            self._usual = int(np.ceil(call.record("parts").mean()))
+            self._usual = -(-int(call.record("parts").sum()) // len(call.records))
             learned = by_kernels(self._engine, self._native.learn)
             if self._usual or not learned:
                 break
@@ -386,7 +386,8 @@ class _Native:
         self, parts: Sequence[Part], function: Function, target: Target, loop: Loop
     ) -> None:
         self._serial = loop.serial
-        made = LoopFunction(parts, function, target, loop.live_at, self._serial).written()
+        with machine_code.written():
+            made = LoopFunction(parts, function, target, loop.live_at, self._serial).written()
         self._inputs = made.inputs
         self._written = [key for key, _ in made.inputs if key in made.written]
         alive = [loop.live_at(x.pc) for x in parts]

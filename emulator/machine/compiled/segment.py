@@ -101,7 +101,8 @@ class Segment:
         return self._native
 
     def _make(self) -> _Native:
-        translated = translate(self.statements, self._function, self._live, self._target)
+        with machine_code.written():
+            translated = translate(self.statements, self._function, self._live, self._target)
         return _Native(translated, self._work)
 
     def _interpret(self, s: Strand, again: bool = False) -> None:

@@ -13,6 +13,7 @@ from enum import Enum
 from functools import partial
 from types import BuiltinFunctionType, CellType, FunctionType, MethodType, ModuleType
 from typing import Any
+from weakref import ReferenceType
 
 import numpy as np
 
@@ -20,7 +21,8 @@ from dtypes import Array
 
 #: objects that never change
 _CONSTANT = (int, str, bytes, float, type(None), type, Enum, ModuleType, BuiltinFunctionType,
-             BaseException, np.generic, np.dtype, range, type(...), slice)  # fmt: skip
+             BaseException, np.generic, np.dtype, range, type(...), slice,
+             ReferenceType)  # fmt: skip
 #: modules and packages whose objects no launch changes
 _FIXED = ("emulator.ptx.", "emulator.isa.", "emulator.targets", "emulator.arith.",
           "emulator.machine.module", "emulator.machine.debugger.")  # fmt: skip

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
-from weakref import proxy
+from weakref import ref
 
 import numpy as np
 
@@ -100,7 +100,7 @@ class DeviceLaunches:
 
     def __init__(self, parent: Parent, depth: int = 1) -> None:
         # The launch holds this, and neither is to wait for Python's collector.
-        self._parent = proxy(parent)
+        self._reference = ref(parent)
         #: grids that are within each other here
         self.depth = depth
         self._buffers: dict[int, GridRequest] = {}
@@ -110,6 +110,12 @@ class DeviceLaunches:
         #: the last error of each thread
         self._errors: dict[Hashable, int] = {}
         self._texts: dict[int, int] = {}
+
+    @property
+    def _parent(self) -> Parent:
+        parent = self._reference()
+        assert parent is not None, "a launch outlives what its threads ask for"
+        return parent
 
     def take(self) -> Iterator[Any]:
         """Launches and copies to carry out now that the grid has ended, in order."""

@@ -562,11 +562,19 @@ class Wave:
         return _unravel(cta, grid.size), _unravel(thread, grid.block)
 
 
-@lru_cache(maxsize=2)
 def _numbered(lanes: int, threads: int, blocks: int) -> tuple[Lanes, Lanes, Array, Bits | None]:
     """For each lane of so many blocks the number of its thread, the lanes that have a thread, a
-    mask of them and its bits by warp: waves of one size share them."""
-    thread = np.tile(np.arange(lanes), blocks)
+    mask of them and its bits by warp: waves share them."""
+    # Waves of a launch mostly have as many blocks as the first, or fewer.
+    thread, started, alive, bits = _numbered_of(lanes, threads, (blocks - 1).bit_length())
+    every = blocks * lanes
+    return thread[:every], started[: blocks * threads], alive[:every], bits[: every // WARP]
+
+
+@lru_cache(maxsize=2)
+def _numbered_of(lanes: int, threads: int, blocks: int) -> tuple[Lanes, Lanes, Array, Bits]:
+    """The same of a power of two of blocks."""
+    thread = np.tile(np.arange(lanes), 1 << blocks)
     alive = thread < threads
     started, bits = np.flatnonzero(alive), bits_of(alive)
     for shared in (thread, started, alive, bits):

@@ -17,6 +17,7 @@ import numpy as np
 
 from dtypes import Array
 from emulator.arith.fast.kernels import machine_code
+from emulator.arrays import address_of
 
 #: words of 8 bytes that the threads share: parts that nobody has taken yet, parts that are done (in
 #: another line of the cache), how many there are, the function between two cuts, the cuts, what the
@@ -190,12 +191,12 @@ class Crew:
         try:
             results = np.zeros(len(cuts) - 1, np.int64)
             words = {
-                "parts": len(results), "code": code, "cuts": cuts.ctypes.data, "given": given,
-                "results": results.ctypes.data,
+                "parts": len(results), "code": code, "cuts": address_of(cuts), "given": given,
+                "results": address_of(results),
             }  # fmt: skip
             for name, word in words.items():
                 self._put(name, word)
-            self._lead(self._state.ctypes.data, min(threads - 1, self._others))
+            self._lead(address_of(self._state), min(threads - 1, self._others))
             return results
         finally:
             self._busy.release()

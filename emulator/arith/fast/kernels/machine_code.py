@@ -10,8 +10,8 @@ import re
 import sys
 import tempfile
 import threading
-from collections.abc import Callable
-from contextlib import nullcontext, suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext, suppress
 from functools import lru_cache, partial
 from math import inf
 from pathlib import Path
@@ -143,6 +143,23 @@ def address_of_function(found: Callable[..., Any]) -> int:
     return int(ctypes.cast(found, ctypes.c_void_p).value or 0)  # type: ignore[arg-type]
 
 
+@contextmanager
+def written() -> Iterator[None]:
+    """While a text is written Python's collector rests, and in the end it looks at nothing else:
+    the objects of a text refer to each other, and take more memory than LLVM."""
+    if gc.get_freeze_count() or not gc.isenabled():  # the caller has the collector in hand
+        yield
+        return
+    gc.disable()
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.collect()
+        gc.unfreeze()
+        gc.enable()
+
+
 class Improved:
     """A C function of an LLVM module as `function` makes it; one of much text is compiled quickly
     at first, and once more with all optimisations when it has run long enough to pay for that."""
@@ -193,9 +210,6 @@ def _compile(ir: str, level: int) -> bytes:
 
 
 def _emitted(ir: str, machine: Any) -> bytes:
-    if len(ir) >= _LARGE:
-        # The objects that it was written with refer to each other, and take more memory than LLVM.
-        gc.collect()
     module = llvm.parse_assembly(ir)
     module.verify()
     code: bytes = machine.emit_object(module)
