@@ -122,7 +122,7 @@ def elementwise(program: Program, function: Function, target: Target) -> Element
     out = stores[0].operands["b"].index
     text, _, _ = made.finish(1 << out)
     call = machine_code.function(text, NAME, *SIGNATURE)
-    return Elementwise(call, made.places(), len(needed))
+    return Elementwise(call, made.sources(), len(needed))
 
 
 def _body(program: Program, function: Function) -> list[Statement]:
@@ -238,7 +238,7 @@ class _Function(SegmentFunction):
             (index,) = registers_of(base)
             place = next(iter(self._makers[index].bound("read")))
 
-    def places(self) -> tuple[tuple[int, bool] | Array, ...]:
+    def sources(self) -> tuple[tuple[int, bool] | Array, ...]:
         """What the function takes, see `Elementwise.inputs`."""
         out: list[tuple[int, bool] | Array] = []
         for key, (_, given) in self._inputs.items():
