@@ -12,7 +12,7 @@ from dtypes import Array
 from emulator.errors import OperandError, needed, shown, whole
 from emulator.machine.arguments import Placed, array_of_argument
 from emulator.machine.shared.failure import Failure
-from emulator.machine.system.host import Heap
+from emulator.machine.system.heap import Heap
 from emulator.machine.turns import Turn, taken
 from emulator.memory.allocation import Allocation, zeros_at
 from emulator.memory.arena import ADDRESS_BITS, Arena, Made, bytes_view
