@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 from importlib import import_module
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from emulator.arith.engines import say_slow
 from emulator.errors import UnsupportedError
@@ -45,7 +45,7 @@ class GridLaunch(RunningLaunch, Protocol):
     check: bool
     watchers: tuple[Watcher, ...]
     #: of Dask, whose workers run the blocks
-    client: Any
+    client: object
 
 
 class _Grid(Protocol):

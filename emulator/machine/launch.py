@@ -35,7 +35,7 @@ from emulator.machine.system.device_launches import (
     DeviceLaunches,
     GridRequest,
 )
-from emulator.machine.system.host import Heap
+from emulator.machine.system.heap import Heap
 from emulator.machine.turns import Turn, taken
 from emulator.memory.arena import Arena
 from emulator.memory.windows import PARAMETERS

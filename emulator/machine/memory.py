@@ -12,7 +12,7 @@ from dtypes import Array
 from emulator.errors import OperandError, needed, shown, whole
 from emulator.machine.arguments import Placed, array_of_argument
 from emulator.machine.shared.failure import Failure
-from emulator.machine.system.host import Heap
+from emulator.machine.system.heap import Heap
 from emulator.machine.turns import Turn, taken
 from emulator.memory.allocation import Allocation, zeros_at
 from emulator.memory.arena import ADDRESS_BITS, Arena, Made, bytes_view
@@ -60,7 +60,7 @@ class Memory:
         #: where those of the next one may start
         self.variables_at = variables_at
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         heap = [(x.name, x.address, x.held) for x in self._heap.values()]
         groups = self._arena.multicasts
         return {
@@ -123,7 +123,7 @@ class Memory:
             self._arrays[made.address] = made.held, made
         return made.address
 
-    def multicast(self, devices: Sequence[Any], name: str = "") -> int:
+    def multicast(self, devices: Sequence[object], name: str = "") -> int:
         """The multimem address of a group of simulated devices, a multiple of 512.
 
         Each of `devices` is the memory of one: an address of `allocate` or `map`, or an array,

@@ -142,10 +142,10 @@ class KernelError(EmulatorError, RuntimeError):
         threads = [thread for cta, thread in found if cta == block]
         return cls(failure.kind, failure.reason, place, block, threads)
 
-    def _contents(self) -> tuple[Any, ...]:
+    def _contents(self) -> tuple[object, ...]:
         return self.kind, self.reason, self.place, self.block, self.threads
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return type(self), self._contents(), {"findings": self.findings}
 
     def __eq__(self, other: object) -> bool:

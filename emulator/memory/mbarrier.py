@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import IntFlag
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -56,12 +56,17 @@ class Change(NamedTuple):
     -1 at once. An arrival with a count of 0, which is undefined, cannot be told from none here.
     """
 
-    arrivals: Any = 0
-    drops: Any = 0
+    arrivals: int | Array = 0
+    drops: int | Array = 0
     #: bytes
-    transactions: Any = 0
+    transactions: int | Array = 0
     #: False for ``.noComplete``
     may_complete: bool = True
+
+    @property
+    def integers(self) -> tuple[int, int, int]:
+        """Arrivals, drops and transactions of one lane."""
+        return int(self.arrivals), int(self.drops), int(self.transactions)
 
 
 class Barrier(NamedTuple):
@@ -103,9 +108,9 @@ class Barrier(NamedTuple):
 
     def after(self, operation: Change) -> Barrier:
         """The barrier after an operation, which may be the one that completes the phase."""
-        pending = self.pending - operation.arrivals
-        transactions = self.transactions + operation.transactions
-        expected = self.expected - operation.drops
+        arrivals, drops, added = operation.integers
+        pending, expected = self.pending - arrivals, self.expected - drops
+        transactions = self.transactions + added
         if pending == 0 and transactions == 0:
             return Barrier(1 - self.parity, expected, 0, expected)
         # What is undefined wraps around as the fields do.
@@ -113,7 +118,7 @@ class Barrier(NamedTuple):
 
     def undefined(self, operation: Change) -> Undefined:
         """Flags for what PTX leaves undefined in an operation on this barrier; 0 where nothing."""
-        arrivals, drops, transactions, may_complete = operation
+        arrivals, drops, transactions = operation.integers
         out = Undefined(0)
         if (arrivals or drops) and arrivals != -1 and not 1 <= arrivals <= MAX_COUNT:
             out |= Undefined.COUNT
@@ -121,7 +126,7 @@ class Barrier(NamedTuple):
             out |= Undefined.TOO_MANY
         if abs(transactions) > MAX_COUNT or abs(self.transactions + transactions) > MAX_COUNT:
             out |= Undefined.TRANSACTIONS
-        if not may_complete and self.after(operation).parity != self.parity:
+        if not operation.may_complete and self.after(operation).parity != self.parity:
             out |= Undefined.COMPLETED
         return out
 

@@ -107,7 +107,7 @@ class Texture:
         channels: Literal[1, 2, 4] = 1,
         layered: bool = False,
         cube: bool = False,
-        mipmaps: Sequence[Any] = (),
+        mipmaps: Sequence[object] = (),
         address: Address = "clamp",
         border: Colour = (0.0, 0.0, 0.0, 0.0),
         filter: Filter = "point",

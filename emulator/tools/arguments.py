@@ -50,7 +50,7 @@ def add_arguments(
         parser.add_argument(*names, help=text or None, **rules)
 
 
-def _rules(parameter: inspect.Parameter, is_option: bool) -> dict[str, Any]:
+def _rules(parameter: inspect.Parameter, is_option: bool) -> dict[str, object]:
     """What argparse must know of a parameter besides its name."""
     kinds = [x for x in get_args(parameter.annotation) if x is not type(None)]
     kind = parameter.annotation
@@ -61,7 +61,7 @@ def _rules(parameter: inspect.Parameter, is_option: bool) -> dict[str, Any]:
         return {"action": "store_true"}
     if get_origin(kind) in (Sequence, list):
         return {"action": "append"} if is_option else {"nargs": "+" if needed else "*"}
-    rules: dict[str, Any] = {"type": kind} if kind in (int, float) else {}
+    rules: dict[str, object] = {"type": kind} if kind in (int, float) else {}
     if get_origin(kind) is Literal:
         rules["choices"] = get_args(kind)
     if is_option:

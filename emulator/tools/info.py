@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import asdict
 from textwrap import wrap
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from emulator.arith.evidence import library_instruction
 from emulator.arith.recipes import RECIPES
@@ -27,7 +27,7 @@ class Computed(NamedTuple):
     detail: str
     steps: list[str]
     #: name and constants of each step
-    constants: list[dict[str, Any]]
+    constants: list[dict[str, object]]
     #: what libraries do on these targets, where they use another instruction
     libraries: str
 

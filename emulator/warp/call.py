@@ -57,7 +57,7 @@ def _accepted(ins: Instruction) -> _Accepted:
 
 def by_name(
     ins: Instruction, operands: tuple[Any, ...], options: dict[str, Any]
-) -> tuple[dict[str, Any], dict[str, Any]]:
+) -> tuple[dict[str, object], dict[str, object]]:
     """Operands and options by name; operands may also be given by the names that a call has for
     them.
 

@@ -16,7 +16,7 @@ from emulator.warp.call import Call
 
 def arguments(
     ins: OrdinaryInstruction, operands: tuple[Any, ...], options: dict[str, Any]
-) -> tuple[dict[str, Any], dict[str, Any]]:
+) -> tuple[dict[str, object], dict[str, object]]:
     """The sources by their places, and the options.
 
     Raises OperandError for a wrong number, or an option that `ins` has not.
@@ -102,7 +102,7 @@ def _words(ins: OrdinaryInstruction, operand: Operand, given: object) -> Array |
     return words.astype(type_.dtype, copy=False)
 
 
-def _check_lanes(ins: OrdinaryInstruction, arrays: list[Array], options: dict[str, Any]) -> None:
+def _check_lanes(ins: OrdinaryInstruction, arrays: list[Array], options: dict[str, object]) -> None:
     active = [np.asarray(options["active"])] if "active" in options else []
     for array in [*arrays, *active]:
         if array.shape[-1:] not in ((ins.lanes,), ()):

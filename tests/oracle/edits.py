@@ -118,6 +118,8 @@ EDITS = [
          "(_rank_at(addresses) != who.ranks)", "machine/test_shared_statements.py"),
     Edit("emulator/machine/shared/arrivals.py", "self.arrived[lanes] >= 0",
          "self.arrived[lanes] >= 1", "machine/test_errors_by_engine.py"),
+    Edit("emulator/machine/shared/arrivals.py", "np.where(whole, 0, bits)",
+         "np.where(whole, bits, 0)", "machine/test_arrivals.py"),
     Edit("emulator/machine/shared/barriers.py", "write(who, true == voted)",
          "write(who, true > 0)", "machine/test_shared_statements.py"),
     Edit("emulator/machine/shared/mbarriers.py", "PhaseWait(barrier(who), given(who), test)",

@@ -111,7 +111,7 @@ class Finding:
         }  # fmt: skip
 
 
-def _party_data(party: Party) -> dict[str, Any]:
+def _party_data(party: Party) -> dict[str, object]:
     place = party.place
     return {
         "line": place.line, "column": place.column, "statement": place.statement,
@@ -157,7 +157,7 @@ class Findings:
     #: different mistakes beyond MOST_FINDINGS
     left_out: int = 0
 
-    def add(self, key: Sequence[Any], count: int) -> bool:
+    def add(self, key: Sequence[object], count: int) -> bool:
         """Counts a mistake that is known by `key`; False where it is new, and wanted."""
         known = self.found.get(tuple(key))
         if known is not None:

@@ -27,7 +27,7 @@ from emulator.machine.vector.statements import rule_of
 from emulator.machine.vector.strand import Strand
 from emulator.ptx.program import Function, Statement
 
-Step = Callable[[Strand], Any]
+Step = Callable[[Strand], object]
 
 
 def watcher(kind: Special) -> Any:

@@ -258,7 +258,7 @@ class Debugger:
         focus, look, name = self.focused, self.look, "%" + text[1:]
         type_ = look.word(look.thread, name)[1]
 
-        def read() -> Any:
+        def read() -> object:
             return self._at(
                 focus,
                 lambda look: tuple(

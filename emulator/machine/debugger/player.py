@@ -250,7 +250,7 @@ def _never(threads: Sequence[Thread], pc: int) -> bool:
 class Player:
     """A launch, stopped before a statement, or at its end."""
 
-    def __init__(self, prepare: Callable[[], Any]) -> None:
+    def __init__(self, prepare: Callable[[], object]) -> None:
         self._prepare = prepare
         self._stop = threading.Event()
         self._play = _Play(prepare(), None, self._stop)

@@ -76,7 +76,7 @@ def text_of(word: int, type_: str, style: str = "") -> str:
     return number_text(value, type_)
 
 
-def number_text(value: Any, type_: str = "f64") -> str:
+def number_text(value: object, type_: str = "f64") -> str:
     if isinstance(value, tuple):
         return f"({', '.join(number_text(x, type_) for x in value)})"
     if isinstance(value, float):

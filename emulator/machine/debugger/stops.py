@@ -22,7 +22,7 @@ from emulator.ptx.program import Address, Program, Statement, registers_of
 #: gives the threads that go next, and their pc
 Coming = Callable[[], tuple[Sequence[Thread], int]]
 Quantifier = Literal["any", "all"]
-Lookups = Callable[[Thread], Callable[[str], Any]]
+Lookups = Callable[[Thread], Callable[[str], object]]
 
 
 @dataclass(eq=False)
@@ -94,8 +94,8 @@ class Watched(NamedTuple):
     #: the lane that was in focus
     lane: int
     #: the value, None while its block does not run; and its text in a lane
-    read: Callable[[], Any]
-    show: Callable[[Any, int], str]
+    read: Callable[[], object]
+    show: Callable[[object, int], str]
     #: of memory: its first address in this process, and the one behind
     place: Callable[[], tuple[int, int] | None] = lambda: None
     #: of a register: who of the threads at a pc uses it, by use
@@ -108,7 +108,7 @@ class Watchpoint(Stopper):
 
     watched: Watched = field(kw_only=True)
     behind: bool = True
-    _last: Any = None
+    _last: object = None
 
     def start(self) -> None:
         self._last = self.watched.read()
@@ -252,7 +252,7 @@ class Catchpoint(Stopper):
         return ""
 
 
-def _floats_of(statement: Statement) -> Any:
+def _floats_of(statement: Statement) -> object:
     """Readers of the floats that a statement takes and writes, its guard, and whether its lanes
     compute together; None where it makes none."""
     ins = statement.instruction

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import prod
 from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -38,7 +38,7 @@ class TextLaunch(Source):
 
     async_order, seed, arithmetic, regions, earlier = "early", None, "auto", None, 0
     processors, cluster, reserved_shared = 1, (1, 1, 1), 0
-    observe: Any = None
+    observe: object = None
     memory, goes_on = None, False
 
     def __init__(
@@ -63,7 +63,7 @@ class TextLaunch(Source):
 
     # --- what the player asks of a launch ---
 
-    def _turns(self) -> dict[str, Any]:
+    def _turns(self) -> dict[str, object]:
         return {}
 
     def _place(self, *, apart: bool) -> None:

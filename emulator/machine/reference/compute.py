@@ -4,7 +4,6 @@ on integers."""
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from emulator.arith.scalar.rule import bind_reference
 from emulator.machine.reference.operands import Read, Write, guard_of, reader, writer
@@ -33,7 +32,7 @@ def compute(statement: Statement, function: Function) -> ThreadStep:
     return guarded(statement, run)
 
 
-def put(thread: Thread, writes: list[Write], result: Any) -> None:
+def put(thread: Thread, writes: list[Write], result: object) -> None:
     """Writes one result, or several; what is left over was not asked for."""
     words = result if isinstance(result, tuple) else (result,)
     for write, word in zip(writes, words, strict=False):

@@ -3,33 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
 
 from emulator.machine.reference import memory, schedule
+from emulator.machine.reference.issuer import Issuer
 from emulator.machine.reference.operands import guard_of, reader
-from emulator.machine.reference.thread import Frame, Thread
+from emulator.machine.reference.thread import Frame, Next, StatementContext, Thread
 from emulator.machine.shared.calls import callee_at, check_depth
 from emulator.machine.shared.failure import Failure
-from emulator.machine.system.device_launches import DeviceLaunches
-from emulator.machine.system.externals import EXTERNALS, LONGEST_TEXT
-from emulator.machine.system.host import Heap
-from emulator.memory.arena import AccessError
-from emulator.ptx.program import Call, Function, Program, Register, Statement, Targets
-
-#: the pc where a thread goes on; None where it has ended or waits
-Next = Callable[[Thread], int | None]
-
-
-class StatementContext(NamedTuple):
-    """A statement, and what it is part of."""
-
-    statement: Statement
-    function: Function
-    program: Program
-
-    @property
-    def following(self) -> int:
-        return self.statement.pc + 1
+from emulator.machine.system.externals import EXTERNALS
+from emulator.machine.system.host import Host
+from emulator.ptx.program import Call, Function, Register, Statement, Targets
 
 
 def under_guard(statement: Statement, run: Next) -> Next:
@@ -118,33 +101,6 @@ def _enter(thread: Thread, callee: Function, passed: Call, place: StatementConte
     return callee.first
 
 
-class ThreadHost:
-    """A thread, as the functions of the system see it."""
-
-    def __init__(self, thread: Thread) -> None:
-        self.thread = thread
-        launch = thread.run.launch
-        self.heap: Heap = launch.heap
-        self.print: Callable[[str], None] = launch.printed.append
-        self.launches: DeviceLaunches = launch.launches
-        self.thread_id = thread.block.index, thread.index
-
-    def read(self, address: int, size: int) -> bytes:
-        return bytes(memory.find(self.thread, "", address, size, 1))
-
-    def write(self, address: int, raw: bytes) -> None:
-        memory.find(self.thread, "", address, len(raw), len(raw), write=True)[:] = raw
-
-    def text(self, address: int) -> str:
-        held = bytearray(self.read(address, 1))
-        while held[-1] and len(held) < LONGEST_TEXT:
-            try:
-                held += self.read(address + len(held), 1)
-            except AccessError:
-                break
-        return held.rstrip(b"\0").decode("utf-8", "replace")
-
-
 def _external(place: StatementContext, passed: Call) -> Next:
     """A call of a function that the system supplies."""
     function = EXTERNALS[passed.function or ""]
@@ -152,7 +108,7 @@ def _external(place: StatementContext, passed: Call) -> Next:
 
     def run(thread: Thread) -> int:
         given = [_integer(thread.registers[index]) for index in arguments]
-        value = function(ThreadHost(thread), given)
+        value = function(Host(Issuer(thread, [])), given)
         for index in passed.results:
             held = thread.registers[index]
             in_bytes = isinstance(held, bytes)

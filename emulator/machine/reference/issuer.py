@@ -14,12 +14,11 @@ from emulator.arith.scalar.types import TYPES
 from emulator.isa.ordinary.instruction import OrdinaryInstruction
 from emulator.machine.reference import mbarriers, memory
 from emulator.machine.reference.compute import ThreadStep, guarded
-from emulator.machine.reference.control import Next, StatementContext
 from emulator.machine.reference.fragments import Threads, same
 from emulator.machine.reference.mbarriers import barrier_at, change, initialise, words_of
 from emulator.machine.reference.operands import Read, Write, addresses, guard_of, reader, writer
 from emulator.machine.reference.schedule import placed
-from emulator.machine.reference.thread import Thread, Together
+from emulator.machine.reference.thread import Next, StatementContext, Thread, Together
 from emulator.machine.shared.arrivals import WARP
 from emulator.machine.shared.issuing import (
     Combine,
@@ -33,11 +32,13 @@ from emulator.machine.shared.issuing import (
     W,
     Wanted,
     Watch,
-    Words,
 )
 from emulator.machine.shared.issuing import Write as SharedWrite
+from emulator.machine.shared.launching import RunningLaunch
+from emulator.machine.shared.operands import Words
 from emulator.machine.shared.pending import POISON
 from emulator.machine.shared.phases import PhaseWait
+from emulator.machine.shared.place import Index
 from emulator.machine.shared.waiting import State
 from emulator.memory.mbarrier import Change
 from emulator.memory.multicast import OfDevices
@@ -78,6 +79,14 @@ class Issuer:
     @property
     def lanes(self) -> Places:
         return np.array([self.lane])
+
+    @property
+    def launch(self) -> RunningLaunch:
+        return self.thread.run.launch
+
+    @property
+    def coordinates(self) -> tuple[Index, Index]:
+        return self.thread.block.index, self.thread.coordinates
 
     @property
     def ranks(self) -> int:

@@ -64,7 +64,7 @@ def change(thread: Thread, barrier: int, by: Change) -> int:
     after = held.after(by)
     _put(thread, barrier, after.encode())
     ledger, place = ledger_of(thread, barrier)
-    ledger[place] = mbarrier.noted(ledger[place], after.parity != held.parity, by.transactions)
+    ledger[place] = mbarrier.noted(ledger[place], after.parity != held.parity, by.integers[2])
     wake(thread.cluster)
     return word
 

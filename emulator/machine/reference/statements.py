@@ -19,8 +19,7 @@ from emulator.machine.reference import (
     wgmma,
 )
 from emulator.machine.reference.compute import ThreadStep
-from emulator.machine.reference.control import StatementContext
-from emulator.machine.reference.thread import Each, Flow, Step, Thread, Together
+from emulator.machine.reference.thread import Each, Flow, StatementContext, Step, Thread, Together
 from emulator.machine.shared import statements
 from emulator.machine.shared import tcgen05 as shared_tcgen05
 from emulator.machine.shared.waiting import POLLS, TURNS

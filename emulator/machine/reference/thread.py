@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,7 +33,7 @@ from emulator.machine.shared.tensor_order import Pairs
 from emulator.machine.shared.waiting import BarrierWait, State
 from emulator.memory.arena import Arena
 from emulator.memory.tensor_memory import TensorMemory
-from emulator.ptx.program import Function, Program
+from emulator.ptx.program import Function, Program, Statement
 from emulator.targets import Target
 
 WARPGROUP = 128
@@ -251,6 +251,22 @@ class Cluster:
 # --- statements -----------------------------------------------------------------------------------
 
 
+#: the pc where a thread goes on; None where it has ended or waits
+Next = Callable[[Thread], int | None]
+
+
+class StatementContext(NamedTuple):
+    """A statement, and what it is part of."""
+
+    statement: Statement
+    function: Function
+    program: Program
+
+    @property
+    def following(self) -> int:
+        return self.statement.pc + 1
+
+
 @dataclass(frozen=True)
 class Each:
     """A statement that every thread executes by itself, and goes on behind it."""
@@ -262,9 +278,9 @@ class Each:
 
 @dataclass(frozen=True)
 class Flow:
-    """A statement that says where a thread goes on; None where it has ended or waits."""
+    """A statement that says where a thread goes on."""
 
-    run: Callable[[Thread], int | None]
+    run: Next
     #: backward branches after which it is time to look at others
     patience: int = 0
 

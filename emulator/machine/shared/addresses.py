@@ -5,14 +5,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from emulator.machine.shared.issuing import (
-    Executor,
-    LaneOperands,
-    MakeAtOnce,
-    RunAtOnce,
-    Words,
-    require,
-)
+from emulator.machine.shared.issuing import Executor, LaneOperands, MakeAtOnce, RunAtOnce, require
+from emulator.machine.shared.operands import Words
 from emulator.memory.windows import FUNCTIONS, LOCAL, PARAMETERS, RANK_BITS, SHARED, WINDOW_BITS
 
 _INSIDE, _OFFSET = (1 << WINDOW_BITS) - 1, (1 << RANK_BITS) - 1

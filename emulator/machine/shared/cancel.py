@@ -18,11 +18,11 @@ from emulator.machine.shared.issuing import (
     Operands,
     Run,
     RunAtOnce,
-    Words,
     in_block,
     same_barrier,
     shared_offset,
 )
+from emulator.machine.shared.operands import Words
 from emulator.memory.mbarrier import Change
 from emulator.ptx.program import items_of
 

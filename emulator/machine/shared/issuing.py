@@ -19,9 +19,11 @@ from dtypes import Array
 from emulator.arith import Engine
 from emulator.isa.ordinary.instruction import OrdinaryInstruction
 from emulator.machine.shared.failure import Failure
-from emulator.machine.shared.operands import constant, ordinary, space_of, to_shared
+from emulator.machine.shared.launching import RunningLaunch
+from emulator.machine.shared.operands import Words, constant, ordinary, space_of, to_shared
 from emulator.machine.shared.pending import POISON, Pending, Transfer
 from emulator.machine.shared.phases import PhaseWait
+from emulator.machine.shared.place import Index
 from emulator.machine.shared.tensor_order import Pairs, TensorOperation
 from emulator.memory.arena import Arena
 from emulator.memory.mbarrier import Change
@@ -34,9 +36,6 @@ from emulator.targets import Target
 from emulator.warp.call import Undefined
 
 Places = NDArray[np.int64]
-#: words of the threads that execute a statement: the integer of one thread, or an array with an
-#: entry for each lane or one for all
-Words = int | Array
 #: the bits of an address in shared memory that are its offset in a block
 OFFSET = (1 << RANK_BITS) - 1
 #: state spaces as opcodes name them, and as accesses do
@@ -122,6 +121,12 @@ class Issuer(Protocol):
     undefined: Undefined
     #: the checks, if the launch has any
     watch: Watch | None
+
+    @property
+    def launch(self) -> RunningLaunch: ...
+    @property
+    def coordinates(self) -> tuple[Index, Index]:
+        """Block and thread."""
 
     @property
     def lanes(self) -> Places:

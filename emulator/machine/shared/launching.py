@@ -13,7 +13,7 @@ from emulator.machine.shared.failure import Failure
 from emulator.machine.shared.place import Index, Place
 from emulator.machine.shared.special import LaunchSizes
 from emulator.machine.system.device_launches import DeviceLaunches
-from emulator.machine.system.host import Heap
+from emulator.machine.system.heap import Heap
 from emulator.memory.arena import Arena
 from emulator.ptx.program import Function, Program, Statement
 from emulator.ptx.regions import Regions

@@ -7,15 +7,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from emulator.machine.shared.issuing import (
-    Executor,
-    LaneOperands,
-    MakeAtOnce,
-    RunAtOnce,
-    Words,
-    require,
-)
-from emulator.machine.shared.operands import ordinary
+from emulator.machine.shared.issuing import Executor, LaneOperands, MakeAtOnce, RunAtOnce, require
+from emulator.machine.shared.operands import Words, ordinary
 from emulator.machine.shared.phases import PhaseTest, PhaseWait
 from emulator.memory import mbarrier
 from emulator.memory.mbarrier import MAX_COUNT, Change

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from dtypes import Array
 from emulator.isa.ordinary.instruction import OrdinaryInstruction
 from emulator.isa.signature import Operand
 from emulator.memory.arena import AccessError, Fault
 from emulator.memory.windows import SHARED, WINDOW_BITS
 from emulator.ptx.program import REGISTER_BITS, Address, Bound, Constant, Statement, items_of
+
+#: words of the threads that execute a statement: the integer of one thread, or an array with an
+#: entry for each lane or one for all
+Words = int | Array
 
 
 def ordinary(statement: Statement) -> OrdinaryInstruction:

@@ -12,7 +12,7 @@ from typing import NamedTuple, Protocol
 
 from emulator.errors import UnsupportedError
 from emulator.machine.options import WARPS_OF_PROCESSOR
-from emulator.machine.shared.issuing import Words
+from emulator.machine.shared.operands import Words
 from emulator.machine.shared.place import Index
 
 _AXES, _WARP = "xyzw", 32

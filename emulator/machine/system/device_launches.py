@@ -91,7 +91,7 @@ class Parent(Protocol):
     def kernel_at(self, address: int) -> tuple[str, int] | None:
         """The kernel at an address: its name, and the bytes of its parameters."""
 
-    def launch_of(self, request: GridRequest) -> Any:
+    def launch_of(self, request: GridRequest) -> object:
         """The launch; raises OperandError for one that cannot be."""
 
 
@@ -104,8 +104,8 @@ class DeviceLaunches:
         #: grids that are within each other here
         self.depth = depth
         self._buffers: dict[int, GridRequest] = {}
-        self._asked: list[Any] = []
-        self._last: list[Any] = []
+        self._asked: list[object] = []
+        self._last: list[object] = []
         self._streams = 0
         #: the last error of each thread
         self._errors: dict[Hashable, int] = {}
@@ -146,7 +146,7 @@ class DeviceLaunches:
             return CONFIGURATION
         return SUCCESS
 
-    def add(self, work: Any, stream: int) -> None:
+    def add(self, work: object, stream: int) -> None:
         self._check_room()
         (self._last if stream in _TAIL_STREAMS else self._asked).append(work)
 

@@ -16,10 +16,6 @@ from emulator.machine.shared.failure import Failure
 from emulator.machine.system.device_runtime import DEVICE_RUNTIME
 from emulator.machine.system.host import Host
 
-#: bytes that a text may have
-LONGEST_TEXT = 1 << 16
-
-
 # --- printf ---------------------------------------------------------------------------------------
 
 _SPECIFIER = re.compile(

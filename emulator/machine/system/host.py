@@ -1,83 +1,41 @@
-"""System around a kernel: what a function of the system may ask of whoever runs the thread that
-calls it, and the memory that such functions hand out."""
+"""System around a kernel: what a function of the system may ask of the thread that calls it."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
-from typing import Protocol
+from collections.abc import Hashable
 
-from emulator.machine.shared.failure import Failure
-from emulator.machine.system.device_launches import DeviceLaunches
-from emulator.memory.allocation import Allocation
-from emulator.memory.arena import Arena
+import numpy as np
 
-#: bytes that malloc hands out at a time, as cudaLimitMallocHeapSize starts with, and in all
-_HEAP, _HEAP_IN_ALL = 8 << 20, 1 << 30
+from emulator.machine.shared.issuing import Issuer
+
+#: bytes that a text may have
+LONGEST_TEXT = 1 << 16
 
 
-class Heap:
-    """Allocations of malloc, by address."""
+class Host:
+    """The thread that calls a function."""
 
-    def __init__(self, arena: Arena) -> None:
-        self.arena = arena
-        self.live: dict[int, Allocation] = {}
-        self.freed: set[int] = set()
-        self.used = self.in_all = 0
-        #: of what is live, the addresses that grids before this one have allocated
-        self.earlier: set[int] = set()
-
-    def adopt(self, before: Mapping[int, Allocation]) -> None:
-        """Starts with the allocations of earlier launches."""
-        self.live.update(before)
-        self.used = self.in_all = sum(made.size for made in before.values())
-        self.earlier = set(before)
-
-    @property
-    def own(self) -> list[Allocation]:
-        """Allocations of the running grid that it has not freed."""
-        return [made for address, made in self.live.items() if address not in self.earlier]
-
-    def allocate(self, size: int) -> int:
-        """The address of `size` bytes; 0 where there is no room."""
-        if size == 0 or self.used + size > _HEAP:
-            return 0
-        if self.in_all + size > _HEAP_IN_ALL:
-            raise Failure("heap", f"malloc has handed out more than {_HEAP_IN_ALL} bytes in all")
-        number = len(self.live) + len(self.freed)
-        made = self.arena.allocate(f"malloc {number} of {size} bytes", size)
-        self.live[made.address] = made
-        self.used += size
-        self.in_all += size
-        return made.address
-
-    def free(self, address: int) -> None:
-        made = self.live.pop(address, None)
-        if made is None:
-            reason = "was freed before" if address in self.freed else "is nothing that malloc gave"
-            raise Failure("free", f"{address:#x} {reason}")
-        self.arena.free(made)
-        self.freed.add(address)
-        self.used -= made.size
-
-
-class Host(Protocol):
-    """What a function of the system may ask of whoever runs the thread that calls it."""
-
-    heap: Heap
-    launches: DeviceLaunches
+    def __init__(self, who: Issuer) -> None:
+        self._who, launch = who, who.launch
+        self.heap, self.launches, self.print = launch.heap, launch.launches, launch.printed.append
 
     @property
     def thread_id(self) -> Hashable:
         """Tells the thread from others of its grid."""
+        return self._who.coordinates
 
     def read(self, address: int, size: int) -> bytes:
         """Bytes at a generic address."""
+        return self._who.find("", address, size, 1).bytes.tobytes()
 
     def write(self, address: int, raw: bytes) -> None:
         """Writes bytes at a generic address that is a multiple of their number."""
+        place = self._who.find("", address, len(raw), len(raw), write=True)
+        place.bytes[:] = np.frombuffer(raw, np.uint8)
 
     def text(self, address: int) -> str:
         """The characters at a generic address, up to the first zero."""
-
-    def print(self, text: str) -> None:
-        """Puts a text into the report."""
+        place, found = self._who.find("", address, 1, 1), self._who.launch.arena.find(address)
+        longest = LONGEST_TEXT if found is None else min(LONGEST_TEXT, found.end - address)
+        raw = place.memory()[place.start :][:longest].tobytes()
+        return raw.partition(b"\0")[0].decode("utf-8", "replace")

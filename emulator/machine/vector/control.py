@@ -11,7 +11,8 @@ from dtypes import Array
 from emulator.machine.shared.calls import callee_at, check_depth
 from emulator.machine.shared.failure import Failure
 from emulator.machine.system.externals import EXTERNALS
-from emulator.machine.vector.host import ThreadHost, integers
+from emulator.machine.system.host import Host
+from emulator.machine.vector.issuer import Issuer
 from emulator.machine.vector.operands import active, first_position, reader, selected
 from emulator.machine.vector.strand import Frame, Strand
 from emulator.memory.arena import AccessError
@@ -179,7 +180,7 @@ def _external(statement: Statement, passed: Call, function: Function) -> End:
 
     def end(s: Strand) -> int | None:
         given = [
-            integers(s.spread(s.read(bound.index)))
+            _integers(s.spread(s.read(bound.index)))
             for bound in passed.arguments
             if isinstance(bound, Register)
         ]
@@ -195,12 +196,19 @@ def _external(statement: Statement, passed: Call, function: Function) -> End:
 
 def _called(run: Callable[..., int], s: Strand, index: int, arguments: list[int]) -> int:
     try:
-        return run(ThreadHost(s, index), arguments)
+        return run(Host(Issuer(s, index, ())), arguments)
     except Failure as failure:
         failure.index = index
         raise
     except AccessError as error:
         raise AccessError(replace(error.fault, index=index)) from None
+
+
+def _integers(words: Array) -> list[int]:
+    """Words of lanes, or the bytes of parameters ``(lanes, n)``, as integers."""
+    if words.ndim == 1:
+        return words.tolist()
+    return [int.from_bytes(row.tobytes(), "little") for row in words]
 
 
 def _words_like(held: Array, values: list[int]) -> Array:

@@ -15,8 +15,9 @@ from emulator.arith.scalar.rule import bind_arrays, bind_vector
 from emulator.arith.scalar.types import TYPES
 from emulator.isa.ordinary.instruction import OrdinaryInstruction
 from emulator.machine.shared.failure import Failure
-from emulator.machine.shared.issuing import Arrival, LaneOperands, MakeAtOnce, Places, Words
+from emulator.machine.shared.issuing import Arrival, LaneOperands, MakeAtOnce, Places
 from emulator.machine.shared.issuing import Write as SharedWrite
+from emulator.machine.shared.operands import Words
 from emulator.machine.shared.pending import POISON
 from emulator.machine.shared.phases import PhaseWait
 from emulator.machine.shared.waiting import BarrierWait, State

@@ -156,7 +156,7 @@ class Fetch(MatrixOperands[Read, Registers]):
             lambda x, bound: Registers(x, bound, function, lanes),
         )
 
-    def __call__(self, s: Strand) -> tuple[dict[str, Any], dict[str, Any]]:
+    def __call__(self, s: Strand) -> tuple[dict[str, object], dict[str, object]]:
         """Operands and options."""
         operands = {name: vector.read(s) for name, vector in self.read_vectors.items()}
         words, options = self.words(s)

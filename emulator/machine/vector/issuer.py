@@ -14,6 +14,8 @@ from dtypes import Array
 from emulator.arith.scalar.rule import bind_vector
 from emulator.machine.shared.failure import Failure
 from emulator.machine.shared.issuing import Make, OperandList, Operands, Span, W, Wanted
+from emulator.machine.shared.launching import RunningLaunch
+from emulator.machine.shared.place import Index
 from emulator.machine.shared.waiting import State
 from emulator.machine.vector import memory
 from emulator.machine.vector.compute import Step, guarded
@@ -57,6 +59,14 @@ class Issuer:
 
     def word(self, place: int) -> int:
         return word_at(self.words[place], self.index)
+
+    @property
+    def launch(self) -> RunningLaunch:
+        return self.wave.launch
+
+    @property
+    def coordinates(self) -> tuple[Index, Index]:
+        return self.wave.coordinates(self.lane)
 
     def find(
         self, space: str, address: int, size: int, alignment: int, *, write: bool = False

@@ -442,14 +442,14 @@ Answered = tuple[Body, Callable[[], None] | None]
 Handler = Callable[[Adapter, Body], Answered]
 
 
-def _variables(rows: Iterable[tuple[Any, ...]]) -> Answered:
+def _variables(rows: Iterable[tuple[object, ...]]) -> Answered:
     """Variables by name, value, and as far as they have them: type, expression and reference."""
     keys = ("name", "value", "type", "evaluateName", "variablesReference")
     found = [{"variablesReference": 0} | dict(zip(keys, row, strict=False)) for row in rows]
     return {"variables": found}, None
 
 
-def _mover(name: str, **options: Any) -> Handler:
+def _mover(name: str, **options: object) -> Handler:
     return lambda adapter, given: adapter.move(given, name, **options)
 
 

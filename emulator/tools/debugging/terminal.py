@@ -68,7 +68,7 @@ class Terminal(cmd.Cmd):
 
     _live = False
 
-    def cmdloop(self, intro: Any = None) -> None:
+    def cmdloop(self, intro: object = None) -> None:
         self._live = True
         while True:
             try:

@@ -133,7 +133,7 @@ def compare_launches(
     *,
     targets: Sequence[str] | None = None,
     contracts: Sequence[str] | None = None,
-    **options: Any,
+    **options: object,
 ) -> LaunchComparison:
     """Runs a kernel twice, on two targets or with two settings of ``contract=``, and says which
     element of its arrays first differs and at which statement values first part.
@@ -170,7 +170,7 @@ class _Pair:
 
     def __init__(
         self,
-        launches: list[tuple[str, Kernel, dict[str, Any]]],
+        launches: list[tuple[str, Kernel, dict[str, object]]],
         sizes: tuple[Any, Any, Any],
         options: dict[str, Any],
     ) -> None:
@@ -208,7 +208,7 @@ class _Pair:
 
 def _launches(
     kernel: Kernel, targets: Sequence[str] | None, contracts: Sequence[str] | None
-) -> list[tuple[str, Kernel, dict[str, Any]]]:
+) -> list[tuple[str, Kernel, dict[str, object]]]:
     """Of the two launches what they are called, the kernel, and its options."""
     given = targets if contracts is None else contracts
     if (targets is None) == (contracts is None) or not _are_two(given):
@@ -218,7 +218,7 @@ def _launches(
         )
     if contracts is not None:
         return [(f"contract={x}", kernel, {"contract": x}) for x in contracts]
-    text, out = kernel.module.text, list[tuple[str, Kernel, dict[str, Any]]]()
+    text, out = kernel.module.text, list[tuple[str, Kernel, dict[str, object]]]()
     for target in targets or ():
         module = Module(text, target)
         out.append((str(module.target), module[kernel.name], {}))

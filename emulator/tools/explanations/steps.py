@@ -248,7 +248,7 @@ def _rounded(
 
 def _pass_data(record: Summed, number: int, feed: Feed) -> dict[str, object]:
     positions = _positions(record, number, feed)
-    ks: list[Any] = [[feed.k[i] for i in block] for block in positions]
+    ks: list[object] = [[feed.k[i] for i in block] for block in positions]
     out: dict[str, Any] = {
         "k": ks, "before": ShownCode(*record.before).data, "after": ShownCode(*record.after).data,
         "top": record.top, "terms": [], "sum": None,

@@ -171,7 +171,7 @@ def find_faults(
     boxes: object = (),
     pairs: bool = False,
     limit: int = 5,
-    **passed: Any,
+    **passed: object,
 ) -> FaultReport | LaunchFaults:
     """The usual mistakes that explain what a kernel did with `ins`.
 

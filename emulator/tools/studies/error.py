@@ -383,7 +383,7 @@ def _cells(
     orders: Sequence[str],
     operands: tuple[Array, Array],
     k: int,
-) -> Iterator[dict[str, Any]]:
+) -> Iterator[dict[str, object]]:
     """The rows of all targets and orders for one k."""
     known: dict[tuple[Format, Format], tuple[_Operands, Whole, Whole]] = {}
     for target in targets:
@@ -471,7 +471,7 @@ def _ordered(ins: MatrixInstruction, target: _Target, made: _Operands, order: st
     return gemm(a, b, **options)
 
 
-def _measured(arithmetic: Arithmetic, d: Array, exact: Whole, sizes: Whole) -> dict[str, Any]:
+def _measured(arithmetic: Arithmetic, d: Array, exact: Whole, sizes: Whole) -> dict[str, object]:
     """The measures of the finite results."""
     finite = decode(arithmetic.d, d).number_class < NumberClass.INFINITE
     out: dict[str, Any] = {"not_finite": int((~finite).sum())}

@@ -17,7 +17,7 @@ def assert_clean(
     args: Sequence[object] | Mapping[str, object] = (),
     *,
     warnings: bool = False,
-    **options: Any,
+    **options: object,
 ) -> Report:
     """Launches a kernel with checks; arrays among `args` hold afterwards what it has written.
 

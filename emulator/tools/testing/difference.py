@@ -97,7 +97,7 @@ class Differences(Report):
     #: words for the place of an index
     place: Callable[[tuple[int, ...]], str]
     #: one number for people, from a code
-    show: Callable[[Any], str]
+    show: Callable[[object], str]
     name: str = ""
     code: int = 1
 
@@ -284,7 +284,7 @@ def _shower(fmt: Format | None, dtype: np.dtype[Any]) -> Callable[[Any], str]:
     """The function that writes the number of a code: as its own type writes it, for it is the
     shortest."""
 
-    def show(code: Any) -> str:
+    def show(code: object) -> str:
         codes = np.array([code])
         if fmt is None:
             return str(codes.view(dtype)[0])
