@@ -103,6 +103,9 @@ class Barriers:
         numbers, threads = np.atleast_1d(arrival.number), np.atleast_1d(arrival.threads)
         check_barrier(numbers, threads)
         keys = numbers + (threads << 8)
+        if self._too_many(s, numbers, threads):
+            # Warp by warp: those that come when the barrier is complete arrive at its next phase.
+            keys = keys + ((s.lanes // WARP % self.wave.warps_per_cta) << 20)
         if len(keys) == 1 or (keys == keys[0]).all():
             self._arrive(s, int(numbers[0]), int(threads[0]), arrival, pc, after)
             return
@@ -111,13 +114,21 @@ class Barriers:
             part, vote = s.part(mask, pc), arrival.vote
             mine = arrival if vote is None else arrival._replace(vote=_of_all(s, vote)[mask])
             try:
-                self._arrive(part, key & 255, key >> 8, mine, pc, after)
+                self._arrive(part, key & 255, key >> 8 & 0xFFF, mine, pc, after)
             except Parked:
                 continue
             except Failure as error:
                 raise Failure(error.kind, error.reason, int(np.argmax(mask))) from None
             s.wave.ready.append(part)
         raise Parked
+
+    def _too_many(self, s: Strand, numbers: Array, threads: Array) -> bool:
+        """True if more lanes of a block may arrive together than a barrier still waits for."""
+        if not threads.any():
+            return False
+        rows = self.wave.row(s)
+        here = self.arrived[rows, numbers] + np.bincount(rows)[rows]
+        return bool((here > np.where(threads > 0, threads, len(s))).any())
 
     def _arrive(
         self, s: Strand, barrier: int, threads: int, arrival: Arrival, pc: int, after: After

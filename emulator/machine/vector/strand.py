@@ -252,6 +252,7 @@ class Strand:
         for frame, live in zip(self.frames, live_there, strict=True):
             assert frame.base is not None
             frame.base.absorb([frame.beside(going, live)])
+            frame.base.stack = max(frame.base.stack, frame.stack)
         assert self.frames[0].places is not None
         other.arrivals.append(self.frames[0].places[going])
         frames = zip(self.frames, live_here, strict=True)
@@ -302,7 +303,9 @@ class Strand:
             return False
         self.frames = frames
         for depth, frame in enumerate(self.frames):
-            frame.absorb([child.frames[depth] for child in self.children])
+            parts = [child.frames[depth] for child in self.children]
+            frame.absorb(parts)
+            frame.stack = max(part.stack for part in parts)
         self.read = self.frames[-1].read
         self.pc, self.epoch = first.pc, max(child.epoch for child in self.children)
         for child in self.children:
@@ -338,6 +341,7 @@ def joined(parts: Sequence[Frame], lanes: Lanes, order: Lanes, live: int) -> Fra
     """One frame of `lanes` from frames of one call on parts of them, which `order` sorts; `live`
     are the registers that it takes."""
     made = Frame(parts[0].function, lanes, local=parts[0].local)
+    made.stack = max(part.stack for part in parts)
     for index in range(len(made.registers)):
         if live >> index & 1 and any(part.was_written(index) for part in parts):
             made.registers[index] = _joined(parts, index, order)
