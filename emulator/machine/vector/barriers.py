@@ -105,7 +105,7 @@ class Barriers:
         keys = numbers + (threads << 8)
         if self._too_many(s, numbers, threads):
             # Warp by warp: those that come when the barrier is complete arrive at its next phase.
-            keys = keys + ((s.lanes // WARP % self.wave.warps_per_cta) << 20)
+            keys = keys + ((s.lanes // WARP % self.wave.warps_per_cta) << 40)
         if len(keys) == 1 or (keys == keys[0]).all():
             self._arrive(s, int(numbers[0]), int(threads[0]), arrival, pc, after)
             return
@@ -114,7 +114,7 @@ class Barriers:
             part, vote = s.part(mask, pc), arrival.vote
             mine = arrival if vote is None else arrival._replace(vote=_of_all(s, vote)[mask])
             try:
-                self._arrive(part, key & 255, key >> 8 & 0xFFF, mine, pc, after)
+                self._arrive(part, key & 255, key >> 8 & 0xFFFFFFFF, mine, pc, after)
             except Parked:
                 continue
             except Failure as error:
