@@ -86,7 +86,7 @@ KINDS = {
     "out of bounds": "an access leaves every allocation",
     "read-only": "a store goes to memory that is read-only",
     "st.bulk": "the size of a bulk store is illegal",
-    "stack overflow": "calls nest too deeply, or a thread needs too much local memory",
+    "stack overflow": "more than 2,048 calls within calls, or 512 KiB of local memory in a thread",
     "step limit": "the launch has executed more statements than step_limit",
     "surface": "a handle names no surface, or one that the statement cannot use",
     "target": "a branch or a call leads to no legal place",

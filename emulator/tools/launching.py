@@ -94,10 +94,10 @@ LAUNCH_HELP = _BOTH | {
     "--faults": "where a matrix product differs from --expect, name the mistake (find_faults)",
 }
 
-
-seeds = "run N other orders, too, and list which results depend on the order"
 #: arguments of `check` and what they mean
-CHECK_HELP = _BOTH | {"--schedule-seeds N": seeds}
+CHECK_HELP = _BOTH | {
+    "--schedule-seeds N": "run N other orders, too, and list which results depend on the order"
+}
 
 
 @dataclass

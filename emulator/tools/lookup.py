@@ -112,10 +112,11 @@ def element_command(opcode: str, operand: str, lane: int, register: int) -> Answ
 
 # --- table ----------------------------------------------------------------------------------------
 
-
-by = "element: the matrix, with lane:register.[bits] in each place"
 #: arguments of `table` and what they mean
-TABLE_HELP = _FRAGMENT | {"--format": "", "--by": by}
+TABLE_HELP = _FRAGMENT | {
+    "--format": "",
+    "--by": "element: the matrix, with lane:register.[bits] in each place",
+}
 
 
 def table_command(

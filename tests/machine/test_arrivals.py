@@ -102,10 +102,19 @@ def test_failures_name_the_lane(lanes, number, threads, said, index):
     assert caught.value.index == index
 
 
+def test_warps_that_come_when_a_barrier_is_complete_arrive_at_its_next_phase():
+    here = Blocks()
+    stops = here.arrive(range(64), 7, 32)
+    assert [np.flatnonzero(mask).tolist() for mask, _ in stops] == [[*FIRST], [*SECOND]]
+    assert here.passed == [([0], 7, [[0, 0]])] * 2
+
+
 def test_more_threads_than_a_barrier_is_for():
     here = Blocks()
+    for first in (0, 32):
+        here.arrive(range(first, first + 16), 7, 32)
     with pytest.raises(Failure, match="64 threads arrived at barrier 7, which is for 32"):
-        here.arrive(range(64), 7, 32)
+        here.end([*range(16, 32), *range(48, 64)])
 
 
 def test_the_phase_of_a_cluster_ends_when_all_have_arrived():

@@ -230,6 +230,47 @@ def test_room_on_the_stack(engine):
     assert (out == [64, 72, 72, 0, 0, 0, 0, 0]).all()
 
 
+@pytest.mark.parametrize("engine", ENGINES[:2])
+def test_room_that_lanes_take_in_branches_is_theirs_behind_them(engine):
+    body = """setp.lt.u32 %p1, %r3, 16; @%p1 bra FEW;
+    alloca.u64 %rd3, 64; st.local.u32 [%rd3+32], %r3; ld.local.u32 %r5, [%rd3+32]; bra MEET;
+FEW: alloca.u64 %rd3, 16; st.local.u32 [%rd3], %r3;
+MEET: alloca.u64 %rd4, 64; mov.u32 %r4, 99; st.local.u32 [%rd4], %r4; st.local.u32 [%rd4+32], %r4;
+    @%p1 ld.local.u32 %r5, [%rd3]; @!%p1 ld.local.u32 %r5, [%rd3+32];
+    st.global.u32 [%rd2], %r5;"""
+    assert (launch(engine, body, (32, 1))[:, 0] == np.arange(32)).all()
+
+
+KEEPS = """
+.func (.reg .b32 out) keeps(.reg .b32 x)
+{ .local .b32 room[4]; st.local.u32 [room+4], x; WAIT ld.local.u32 out, [room+4]; ret; }
+"""
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_lanes_with_different_room_call_a_function(seed):
+    """In other orders they are in it at the same time; where they wait there, that is refused."""
+    body = """setp.lt.u32 %p1, %r3, 16; @%p1 bra MEET; alloca.u64 %rd3, 64; MEET:
+    call (%r4), keeps, (%r3); st.global.u32 [%rd2], %r4;"""
+    text = HEAD + KEEPS + KERNEL.format(body=body, declared="", row=4)
+    out, given = np.zeros((32, 1), np.uint32), np.zeros(1, np.uint32)
+    Module(text.replace("WAIT", ""))["go"].launch(1, 32, [given, out], seed=seed)
+    assert (out[:, 0] == np.arange(32)).all()
+    with pytest.raises(KernelError, match="took different room by alloca"):
+        Module(text.replace("WAIT", "bar.warp.sync -1;"))["go"].launch(
+            1, 32, [given, out], seed=seed
+        )
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_more_warps_come_than_a_barrier_is_for(engine):
+    """Two warps complete it, the next two complete its next phase; the votes are those of two."""
+    body = """setp.lt.u32 %p1, %r3, 40; bar.red.popc.u32 %r4, 1, 64, %p1;
+    st.global.u32 [%rd2], %r4;"""
+    out = launch(engine, body, (256, 1), block=128)
+    assert out[:128, 0].tolist() == [40] * 64 + [0] * 64
+
+
 # --- errors ---------------------------------------------------------------------------------------
 
 WRONG = {

@@ -139,12 +139,23 @@ class BlockBarriers:
         numbers, threads = np.atleast_1d(arrival.number), np.atleast_1d(arrival.threads)
         _check_barrier(numbers, threads)
         keys = numbers + (threads << 8)
+        if self._too_many(lanes, numbers, threads):
+            # Warp by warp: those that come when the barrier is complete arrive at its next phase.
+            keys = keys + (lanes // WARP % self._warps << 40)
         for key in np.unique(keys).tolist():
             number, mask = key & 255, keys == key
-            some = None if mask.all() else mask
-            rows = self._arrive(lanes, warps, arrival, pc, number, key >> 8, some)
+            some, count = None if mask.all() else mask, key >> 8 & 0xFFFFFFFF
+            rows = self._arrive(lanes, warps, arrival, pc, number, count, some)
             stop(some, number)
             self._complete(rows, number)
+
+    def _too_many(self, lanes: Lanes, numbers: Array, threads: Array) -> bool:
+        """True if more lanes of a block may arrive together than a barrier still waits for."""
+        if not threads.any():
+            return False
+        rows = lanes // self._here.lanes_per_cta
+        here = self.arrived[rows, numbers] + np.bincount(rows)[rows]
+        return bool((here > np.where(threads > 0, threads, len(lanes))).any())
 
     def _arrive(
         self,

@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dtypes import Array
+from emulator.errors import UnsupportedError
 from emulator.machine.shared.waiting import State
 
 if TYPE_CHECKING:
@@ -215,6 +216,11 @@ class Strand:
         """The strand's statement and return addresses: strands of one place may merge."""
         return (self.pc, *(frame.return_pc for frame in self.frames))
 
+    @property
+    def stacks(self) -> list[int]:
+        """Where the local memory of each call starts: only strands with the same ones may merge."""
+        return [frame.local for frame in self.frames]
+
     # --- splitting and merging ---
 
     def part(self, mask: Array, pc: int) -> Strand:
@@ -252,6 +258,7 @@ class Strand:
         for frame, live in zip(self.frames, live_there, strict=True):
             assert frame.base is not None
             frame.base.absorb([frame.beside(going, live)])
+            frame.base.stack = max(frame.base.stack, frame.stack)
         assert self.frames[0].places is not None
         other.arrivals.append(self.frames[0].places[going])
         frames = zip(self.frames, live_here, strict=True)
@@ -302,7 +309,9 @@ class Strand:
             return False
         self.frames = frames
         for depth, frame in enumerate(self.frames):
-            frame.absorb([child.frames[depth] for child in self.children])
+            parts = [child.frames[depth] for child in self.children]
+            frame.absorb(parts)
+            frame.stack = max(part.stack for part in parts)
         self.read = self.frames[-1].read
         self.pc, self.epoch = first.pc, max(child.epoch for child in self.children)
         for child in self.children:
@@ -337,7 +346,13 @@ def merged(strands: Sequence[Strand], live: Sequence[int]) -> Strand:
 def joined(parts: Sequence[Frame], lanes: Lanes, order: Lanes, live: int) -> Frame:
     """One frame of `lanes` from frames of one call on parts of them, which `order` sorts; `live`
     are the registers that it takes."""
+    if any(part.local != parts[0].local for part in parts):
+        raise UnsupportedError(
+            "lanes that took different room by alloca wait for each other in a function that they "
+            "have called since: leave out seed=, or take engine='reference'"
+        )
     made = Frame(parts[0].function, lanes, local=parts[0].local)
+    made.stack = max(part.stack for part in parts)
     for index in range(len(made.registers)):
         if live >> index & 1 and any(part.was_written(index) for part in parts):
             made.registers[index] = _joined(parts, index, order)

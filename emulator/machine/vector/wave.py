@@ -348,6 +348,8 @@ class Wave:
         if len(self.ready) > 1:
             place = first.place
             same = [s for s in self.ready if s.pc == first.pc and s.place == place]
+            if len(same) > 1:
+                same = [s for s in same if s.stacks == first.stacks]
             for strand in same:
                 strand.start()
             if len(same) > 1:
