@@ -130,23 +130,24 @@ def refused(statements, target):
     return found
 
 
-def sample(count):
-    rng = random.Random(4)
+def sample(target):
+    """A form of each row, another one for each target."""
+    rng = random.Random(target)
     for row in ROWS:
-        forms = list(row.expand())
-        for words in rng.sample(forms, min(count, len(forms))):
-            ins = OrdinaryInstruction(row, words)
-            if ins.ptx_version <= VERSION and ins.family not in ("call", "brx"):
-                yield ins
+        ins = OrdinaryInstruction(row, rng.choice(list(row.expand())))
+        if ins.ptx_version <= VERSION and ins.family not in ("call", "brx"):
+            yield ins
 
 
 @pytest.mark.parametrize("target", ASKED)
 def test_forms_assemble_where_the_table_says_so(target):
-    asked = {statement(ins, target if target in ins.targets else None): ins for ins in sample(3)}
+    asked = {
+        statement(ins, target if target in ins.targets else None): ins for ins in sample(target)
+    }
     no = refused(list(asked), target)
     unlike = [text for text, ins in asked.items() if (target in ins.targets) == (text in no)]
     assert not [text for text in unlike if not LENIENT.search(text)]
-    assert len(asked) > 900
+    assert len(asked) > 300
 
 
 def outside(rng, name):
