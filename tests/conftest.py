@@ -5,7 +5,6 @@ import gc
 import os
 import sys
 import zlib
-from collections import defaultdict
 from functools import partial
 
 import pytest
@@ -28,38 +27,39 @@ def pytest_collection(session):
         gc.enable()
 
 
+def without_slow(config):
+    """Whether this is the fast suite, and no test is named."""
+    return config.option.markexpr == "not slow" and not any("::" in x for x in config.args)
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_pycollect_makeitem(collector, name, obj):
-    """Makes no cases of slow tests for the fast suite, unless a test is named."""
-    config, marks = collector.config, getattr(obj, "pytestmark", ())
-    if config.option.markexpr != "not slow" or any("::" in word for word in config.args):
-        return None
+    """Makes no cases of slow tests for the fast suite."""
+    marks = getattr(obj, "pytestmark", ())
     slow = isinstance(marks, list) and any(mark.name == "slow" for mark in marks)
-    return [] if slow or collector.get_closest_marker("slow") else None
+    slow = slow or collector.get_closest_marker("slow")
+    return [] if slow and without_slow(collector.config) else None
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(config, items):
+@pytest.hookimpl(trylast=True)
+def pytest_generate_tests(metafunc):
     """Take what `sampled(n)` leaves out from the fast suite: of the cases of each test all but one
     of n, and one at least. The hashes of their ids choose, which are the same everywhere.
 
     What is left out is slow; with `covered_by`, a slow test that does the same and more, it is
     dropped.
     """
-    tests, dropped = defaultdict(list), set()
-    for item in items:
-        if item.get_closest_marker("sampled"):
-            tests[item.nodeid.partition("[")[0]].append(item)
-    for cases in tests.values():
-        sampled = cases[0].get_closest_marker("sampled")
-        cases.sort(key=lambda item: zlib.crc32(item.nodeid.encode()))
-        left_out = cases[-(-len(cases) // sampled.args[0]) :]
-        if "covered_by" in sampled.kwargs:
-            dropped.update(left_out)
-        for item in left_out:
-            item.add_marker(pytest.mark.slow)
-    config.hook.pytest_deselected(items=dropped)
-    items[:] = [item for item in items if item not in dropped]
+    test, cases = metafunc.definition, metafunc._calls
+    sampled = test.get_closest_marker("sampled")
+    if not sampled or not cases:
+        return
+    ordered = sorted(cases, key=lambda case: zlib.crc32(f"{test.nodeid}[{case.id}]".encode()))
+    left_out = {case.id for case in ordered[-(-len(cases) // sampled.args[0]) :]}
+    if "covered_by" in sampled.kwargs or without_slow(metafunc.config):
+        cases[:] = [case for case in cases if case.id not in left_out]
+    for case in cases:
+        if case.id in left_out:
+            case.marks.append(pytest.mark.slow.mark)
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from html import escape
 from itertools import groupby
 from typing import Literal, NamedTuple
@@ -40,13 +41,22 @@ Box = tuple[int, int, int, int]
 Size = tuple[int, int]
 
 
-class Layer(NamedTuple):
+@dataclass(frozen=True)
+class Layer:
     """One way to label a grid: a box of neighbours with the same key has one label."""
 
     #: (rows, cols)
     keys: Index
     #: lines of the label, by the first cell of the box
     text: Callable[[int, int], tuple[str, ...]]
+
+    @cached_property
+    def labels(self) -> set[tuple[Size, tuple[int, ...]]]:
+        """The labels that take different room: (rows, cols) of the box, lengths of the lines."""
+        return {
+            ((tall, wide), (*map(len, self.text(row, col)),))
+            for row, col, tall, wide in boxes(self.keys)
+        }
 
 
 @dataclass(frozen=True)
@@ -118,12 +128,13 @@ def _text_width(text: str, size: int) -> float:
     return len(text) * size * _CHARACTER
 
 
-def _label_size(lines: Sequence[str], least: bool = False) -> Size:
-    """Pixels that a label takes; the least that may be read, or such that it looks well."""
-    width = max(_text_width(x, SMALL if i else FONT) for i, x in enumerate(lines))
+def _label_size(lengths: Sequence[int], least: bool = False) -> Size:
+    """Pixels that a label with lines of these lengths takes; the least that may be read, or such
+    that it looks well."""
+    width = max(x * (SMALL if i else FONT) for i, x in enumerate(lengths)) * _CHARACTER
     if least:
-        return round(width) + 2, FONT + (SMALL if len(lines) > 1 else 0)
-    return round(width) + 8, FONT + 6 + (SMALL if len(lines) > 1 else 0)
+        return round(width) + 2, FONT + (SMALL if len(lengths) > 1 else 0)
+    return round(width) + 8, FONT + 6 + (SMALL if len(lengths) > 1 else 0)
 
 
 def cell_size(grid: Grid) -> Size:
@@ -146,9 +157,9 @@ def cell_size(grid: Grid) -> Size:
 def _needs(layer: Layer, least: bool = False) -> dict[Size, Size]:
     """(rows, cols) of the boxes -> the largest size of a label in one of them."""
     needs: dict[Size, Size] = {}
-    for row, col, tall, wide in boxes(layer.keys):
-        now, size = needs.get((tall, wide), (0, 0)), _label_size(layer.text(row, col), least)
-        needs[tall, wide] = max(now[0], size[0]), max(now[1], size[1])
+    for box, lengths in layer.labels:
+        now, size = needs.get(box, (0, 0)), _label_size(lengths, least)
+        needs[box] = max(now[0], size[0]), max(now[1], size[1])
     return needs
 
 
@@ -242,7 +253,7 @@ def _label(lines: tuple[str, ...], x: int, y: int, width: int, height: int) -> l
             f'<text x="{middle}" y="{place}">{escape(line)}</text>'
             for place, line in zip(places, lines, strict=True)
         ]
-    turned = _label_size(lines, least=True)[0] > width
+    turned = _label_size([*map(len, lines)], least=True)[0] > width
     place = f'transform="rotate(-90,{middle},{centre})" ' if turned else ""
     return [f'<text {place}x="{middle}" y="{first}">{escape(lines[0])}</text>']
 

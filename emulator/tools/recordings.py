@@ -66,9 +66,13 @@ class Recording:
 
     def head(self, count: int) -> Recording:
         """The first `count` cases of it."""
-        cut = {k: v[:count] if isinstance(v, np.ndarray) else v for k, v in self.options.items()}
-        operands = tuple(x[:count] for x in self.operands)
-        return replace(self, operands=operands, options=cut, expected=self.expected[:count])
+        return self.part(slice(count))
+
+    def part(self, cases: slice) -> Recording:
+        """These of its cases."""
+        cut = {k: v[cases] if isinstance(v, np.ndarray) else v for k, v in self.options.items()}
+        operands = tuple(x[cases] for x in self.operands)
+        return replace(self, operands=operands, options=cut, expected=self.expected[cases])
 
 
 # --- files ---

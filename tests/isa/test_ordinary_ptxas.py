@@ -37,25 +37,9 @@ REGISTERS = (
 )
 #: other words that a modifier might be
 NOISE = [
-    "rn",
-    "rz",
-    "ftz",
-    "sat",
-    "NaN",
-    "relu",
-    "u32",
-    "s16",
-    "f32",
-    "f64",
-    "bf16",
-    "b64",
-    "v2",
-    "approx",
-    "satfinite",
-    "global",
-    "shared",
-    "cta",
-]
+    "rn", "rz", "ftz", "sat", "NaN", "relu", "u32", "s16", "f32", "f64", "bf16", "b64", "v2",
+    "approx", "satfinite", "global", "shared", "cta",
+]  # fmt: skip
 #: what ptxas takes though the manual has no such form: repeated modifiers, and these, of which 13.5
 #: refuses the last below sm_90
 LENIENT = re.compile(
@@ -130,23 +114,24 @@ def refused(statements, target):
     return found
 
 
-def sample(count):
-    rng = random.Random(4)
+def sample(target):
+    """A form of each row, another one for each target."""
+    rng = random.Random(target)
     for row in ROWS:
-        forms = list(row.expand())
-        for words in rng.sample(forms, min(count, len(forms))):
-            ins = OrdinaryInstruction(row, words)
-            if ins.ptx_version <= VERSION and ins.family not in ("call", "brx"):
-                yield ins
+        ins = OrdinaryInstruction(row, rng.choice(list(row.expand())))
+        if ins.ptx_version <= VERSION and ins.family not in ("call", "brx"):
+            yield ins
 
 
 @pytest.mark.parametrize("target", ASKED)
 def test_forms_assemble_where_the_table_says_so(target):
-    asked = {statement(ins, target if target in ins.targets else None): ins for ins in sample(3)}
+    asked = {
+        statement(ins, target if target in ins.targets else None): ins for ins in sample(target)
+    }
     no = refused(list(asked), target)
     unlike = [text for text, ins in asked.items() if (target in ins.targets) == (text in no)]
     assert not [text for text in unlike if not LENIENT.search(text)]
-    assert len(asked) > 900
+    assert len(asked) > 800
 
 
 def outside(rng, name):

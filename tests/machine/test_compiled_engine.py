@@ -97,7 +97,7 @@ def test_rules(row):
 @pytest.mark.slow
 @pytest.mark.parametrize("first", range(0, len(ROWS_WITH_RULES), 40))
 def test_every_rule(first):
-    check(drawn(ROWS_WITH_RULES[first : first + 40], 3))
+    check(drawn(ROWS_WITH_RULES[first : first + 40], 2))
 
 
 #: of f32 in every rounding, and quotients and roots of f64

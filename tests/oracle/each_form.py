@@ -4,6 +4,7 @@ import numpy as np
 
 from emulator.isa.matrix_opcodes import expand as matrix_instructions
 from emulator.layout.descriptor import Descriptor
+from emulator.targets import TARGETS
 
 
 def one_of_each_form():
@@ -16,6 +17,12 @@ def one_of_each_form():
 
 
 ALL = one_of_each_form()
+
+
+def targets_of_each_arithmetic(ins):
+    """A target of each generation that computes in a way of its own: engines are given no more."""
+    newest = {TARGETS[name].generation: name for name in ins.targets}
+    return list({ins.arithmetic(name): name for name in newest.values()}.values())
 
 
 def operands(ins, rng):

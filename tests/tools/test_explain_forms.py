@@ -6,7 +6,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 from designed import operands, scales_of
-from each_form import ALL
+from each_form import ALL, targets_of_each_arithmetic
 from each_form import operands as registers_of
 from recipe_cases import CASES
 from sweeps import swept
@@ -15,7 +15,6 @@ from dtypes import FORMATS
 from emulator import execute
 from emulator.arith import reference
 from emulator.arith.trace import Counted, Operated
-from emulator.targets import TARGETS
 from emulator.tools.explanations.explanation import explain_registers
 from emulator.tools.explanations.numbers import ShownCode, number_text, ulps_apart
 
@@ -73,7 +72,7 @@ def test_forms_are_explained(ins):
 @pytest.mark.slow
 @swept(ALL)
 def test_every_form_on_every_generation(ins):
-    for target in {TARGETS[name].generation: name for name in ins.targets}.values():
+    for target in targets_of_each_arithmetic(ins):
         for seed in range(3):
             check_form(ins, target, seed)
 

@@ -3,20 +3,13 @@
 import numpy as np
 import pytest
 from dots import FAST
-from each_form import ALL, operands
+from each_form import ALL, operands, targets_of_each_arithmetic
 from sweeps import swept
 
 from emulator import execute
 from emulator.isa.matrix_forms import FORMS
-from emulator.targets import TARGETS
 
 pytestmark = pytest.mark.sampled(30)
-
-
-def targets_of_each_arithmetic(ins):
-    """A target of each generation that computes in a way of its own: engines are given no more."""
-    newest = {TARGETS[name].generation: name for name in ins.targets}
-    return list({ins.arithmetic(name): name for name in newest.values()}.values())
 
 
 @pytest.mark.sampled(60, covered_by="test_engines_agree_on_every_generation")
