@@ -138,9 +138,12 @@ class LoopFunction(NativeFunction):
         b.store(LONG(0), self._served)
         self._find_copies()
         self._each_warp(lambda warp: self._copy(warp, self._given, self._near))
-        row = self._given["row"]
-        rows = b.sub(self._rows, b.mul(start, row))
-        near.place(self.e, self.function, self.places, self._moves, rows, row)
+        # The row of a warp that goes alone is the same for each.
+        alone = b.icmp_unsigned("==", self._given["together"], LONG(1))
+        row = b.select(alone, LONG(0), self._given["row"])
+        with b.if_then(b.or_(b.not_(alone), b.icmp_unsigned("==", start, self._first))):
+            rows = b.sub(self._rows, b.mul(start, row))
+            near.place(self.e, self.function, self.places, self._moves, rows, row)
         self._each_warp(lambda warp: self._move(warp, inward=True))
         for name in _GOES_ON:  # with what the phases before have left
             records = self._place("records", self._group, 8 * len(RECORD))
