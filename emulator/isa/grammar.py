@@ -71,9 +71,12 @@ class Grammar:
     slots: tuple[Slot, ...]
     #: gives all legal opcodes, to name one of them in messages
     known: Callable[[], Iterable[str]] | None = None
+    #: words that ptxas takes and drops, and the most of them; see `Row.dropped`
+    dropped: tuple[str, ...] = ()
+    most_dropped: int = 0
 
     @classmethod
-    def of(cls, form: str) -> Grammar:
+    def of(cls, form: str, dropped: str = "") -> Grammar:
         """The grammar of a form written as in the manual; see the module.
 
         >>> grammar = Grammar.of("add{.rounding}{.ftz}.type=f32|f64")
@@ -88,7 +91,8 @@ class Grammar:
         for i, slot in enumerate(slots):
             after = "to" if slot.name == "from" and "to" in names[:i] else ""
             slots[i] = replace(slot, leading=i < leading, after=after)
-        return cls(name, tuple(slots))
+        listed, _, most = dropped.partition("*")
+        return cls(name, tuple(slots), None, tuple(listed.split("|")), int(most or 1))
 
     @cached_property
     def by_word(self) -> dict[str, Slot]:
@@ -119,6 +123,11 @@ class Grammar:
         for place, slot in enumerate(self.slots):
             if slot.leading and left and left[0] in slot.words:
                 found[place] = left.pop(0)
+        extra = [word for word in left if word in self.dropped]
+        if extra:
+            if len(extra) > self.most_dropped and not set(extra).issubset(_REPEATABLE):
+                return None
+            left = [word for word in left if word not in extra]
         for word in left:
             for place in self._of_word.get(word, ()):
                 slot = self.slots[place]

@@ -220,6 +220,8 @@ def _grammar(mnemonic: str) -> Grammar:
         *([Slot("space", tuple(_SPACES))] if has_address else []),
         Slot("type", _words("type", mnemonic), needed=True),
         Slot("source", _words("sources", mnemonic), after="type"),
+        # Layouts are words of mma, of which ptxas makes the same code.
+        Slot("layout", ("row", "col"), most=2),
     )
     return Grammar(mnemonic, slots, lambda: _spelled(mnemonic))
 

@@ -8,7 +8,7 @@ state space ``tensor``, of 32 bits. Legality, targets and versions were compared
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING
 
@@ -163,6 +163,11 @@ def _copies() -> Iterator[Row]:
             )  # fmt: skip
 
 
+def _transfers_and_copies() -> Iterator[Row]:
+    """Those of which ptxas drops layouts, words of mma."""
+    return (replace(row, dropped="row|col*2") for row in (*_transfers(), *_copies()))
+
+
 # --- allocation and order -------------------------------------------------------------------------
 
 #: PTX has 512 columns; with .exclusive ptxas takes every multiple of 32
@@ -216,7 +221,7 @@ _ORDER = (
 )  # fmt: skip
 
 ROWS: tuple[Row, ...] = (
-    *_products(), *_scaled_products(), *_transfers(), *_copies(), *_allocations(), *_commits(),
+    *_products(), *_scaled_products(), *_transfers_and_copies(), *_allocations(), *_commits(),
     *_ORDER,
 )  # fmt: skip
 

@@ -53,6 +53,9 @@ _CONSTANTS_IN_WORDS: dict[Constants, str] = {
 _PLACES: dict[str, type[LocalAddress | SharedAddress]] = {
     "local": LocalAddress, "shared": SharedAddress,
 }  # fmt: skip
+#: state spaces where an address is no number. ptxas takes one in .local alone; in .shared one is
+#: taken here, for statements of a `Warp`, which needs no variables.
+_WITHOUT_NUMBERS = ("", "global", "const")
 #: registers of coordinates and offsets that are integers
 _INTEGERS = ("b32", "u32", "s32")
 
@@ -209,7 +212,8 @@ class Binder:
                     return Constant(32)
                 if name in self.functions:
                     return Constant(self.functions[name])
-                if self.scope.symbol(name) is not None and operand.use == "read":
+                symbol = self.scope.symbol(name)
+                if symbol is not None and operand.symbol:
                     return self._variable(operand, tree.Offset(name, 0, given.at))
             if (parts := special_elements(name)) and operand.type == "b128" and self._moves:
                 return Vector(tuple(map(SpecialRegister, parts)))
@@ -503,6 +507,12 @@ class Binder:
             what = f"{self.opcode} takes a parameter of a function that is called, by its name; got"
             self.refuse(given, what)
         if given.base is None:
+            if operand.space in _WITHOUT_NUMBERS:
+                where = f".{operand.space}" if operand.space else "generic"
+                what = (
+                    f"{self.opcode} takes no number for an address in {where} memory; mov it to a"
+                )
+                self.refuse(given, f"{what} register first; got")
             return Address(Constant(given.offset & _MASK), 0, operand.space, coordinates)
         if register is not None:
             held = self.scope.function.registers[register.index].type
@@ -580,7 +590,7 @@ class Binder:
         types, constants = (("f32", *_INTEGERS), "values") if floats else (_INTEGERS, "integers")
         rest = Operand("coordinates", "vector", types, constants=cast("Constants", constants))
         vector = Vector((*first, *self._elements(rest, items[len(first) :], given)))
-        handle = replace(operand, kind="register", type="b64", coordinates=0)
+        handle = replace(operand, kind="register", type="b64", coordinates=0, symbol=True)
         return (*(self.scalar(handle, sampler) for sampler in samplers), vector)
 
     def _coordinate(self, item: tree.Operand) -> Bound:
@@ -644,9 +654,8 @@ class Binder:
         symbol = self.scope.symbol(name)
         if symbol is not None:
             space = symbol.space.partition("::")[0]
-            raise BindError(
-                f"{name!r:.100} is a variable in .{space} memory, not a register", given.at
-            )
+            what = f"{name!r:.100} is a variable in .{space} memory, not a register"
+            raise BindError(f"{what}: mov its address to one first", given.at)
         known = self.scope.known()
         if isinstance(given, (tree.Offset, tree.Index)):
             known = [x for scope in self.scope.around() for x in scope.symbols]

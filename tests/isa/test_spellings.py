@@ -22,8 +22,6 @@ FAMILIES = sorted(set(pools()) - {"call", "brx"})
 
 #: What ptxas alone takes, nearly all without a meaning: (who, what the statement looks like, why).
 KNOWN = (
-    # What the recordings of 13.0 refuse, too: they gave such opcodes the operands of dense ones.
-    ("ptxas", r"^(wg)?mma\S*\.(?!sp)\S*\.sp\b", "sp is part of the name; ptxas takes it anywhere"),
     ("ptxas", r"^(st|red)\.async\S* \[[^]]*\], [^[]*;", "ptxas makes no code without an mbarrier"),
     ("ptxas", r"^red\.async\S*\.release", "ptxas makes an add of every operation"),
     (
@@ -41,19 +39,13 @@ KNOWN = (
     ("ptxas", r"^fence\.proxy\S* \[%", "a float is rounded to an address"),
     ("ptxas", r"^cp\.(reduce\.)?async\.bulk", "operands that are no addresses are made such"),
     ("ptxas", r"^su(ld|st)(?!\S*\.v[24])\S* (\{|.*\], \{)", "vectors without .v2 or .v4"),
-    # It has a meaning, sums that keep subnormals; the manual has none, and nobody recorded it.
-    ("ptxas", r"^(atom|red)\S*\.noftz(?=\.).*?\.f32 ", "sums of f32 with .noftz"),
     # Words that belong to other instructions, which ptxas ignores.
-    ("ptxas", r"^(ld|st)matrix\S*\.(row|col)\b", "ldmatrix and stmatrix with .row"),
-    ("ptxas", r"^tcgen05\.(ld|st|cp)\S*\.(row|col)\b", "tcgen05 moves with .row"),
-    ("ptxas", r"^tensormap\.cp_fenceproxy", "fields of tensormap.replace in cp_fenceproxy"),
+    ("ptxas", r"^movmatrix\S*\.(bf16|tf32|b1)\b", "a second type of movmatrix"),
     ("ptxas", r"^fence\.", "fences with words of other fences"),
     ("ptxas", r"^mma\b(\S*?\.(u?[esbf]\d|bf|tf)\w*){5}", "a fifth type of mma"),
     ("ptxas", r"^mma(?!\S*block_scale)\S*\.kind::mx", "a kind of scaled products, without scales"),
     ("ptxas", r"^tex\S*cube\S* .*, 1\.5[,;]", "the low half of a double for a depth"),
     ("ptxas", r"^tex\S* \{[^}]*\}, %", "a register before the texture, which does not count"),
-    ("ptxas", r"^(tex|tld4)\S*\.uni\b", "tex and tld4 with .uni"),
-    ("ptxas", r"^multimem\.(red|st)\S*\.acc::", "an accumulator of these"),
     ("ptxas", r"^wmma\.load(\S*?\.(u?[sbf]\d|bf|tf)\w*){2}", "a second type of wmma.load"),
     ("ptxas", r"^w?mma\S*\.v[24]\b", "mma and wmma with a number of registers"),
 )

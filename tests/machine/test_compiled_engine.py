@@ -302,7 +302,7 @@ TOGETHER = {
         redux.sync.max.u32 %r6, %r20, -1; redux.sync.xor.b32 %r7, %r20, -1;
         redux.sync.and.b32 %r8, %r20, -1; xor.b32 %r4, %r4, %r5; shf.l.wrap.b32 %r4, %r4, %r6, 7;
         add.u32 %r4, %r4, %r7; add.u32 %r21, %r4, %r8;""",
-    "matrices": """mad.lo.u32 %r4, %r3, 16, room; st.shared.v4.u32 [%r4], {%r20, %r0, %r1, %r3};
+    "matrices": """mad.lo.u32 %r4, %r3, 16, room+0; st.shared.v4.u32 [%r4], {%r20, %r0, %r1, %r3};
         ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%r5, %r6, %r7, %r8}, [%r4];
         ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%r9, %r10}, [%r4];
         cvta.shared.u64 %rd3, 0; cvt.u64.u32 %rd4, %r4; add.u64 %rd3, %rd3, %rd4;
@@ -312,7 +312,7 @@ TOGETHER = {
         stmatrix.sync.aligned.m8n8.x1.shared.b16 [%r4], {%r9};
         ld.shared.u32 %r13, [%r4]; ld.shared.u32 %r14, [%r4+12]; mov.u32 %r21, 0;"""
     + "".join(f"mad.lo.u32 %r21, %r21, 31, %r{i};" for i in range(5, 15)),
-    "copies": """mad.lo.u32 %r4, %r3, 16, room; and.b64 %rd3, %rd1, -16; and.b32 %r5, %r0, 3;
+    "copies": """mad.lo.u32 %r4, %r3, 16, room+0; and.b64 %rd3, %rd1, -16; and.b32 %r5, %r0, 3;
         shl.b32 %r6, %r5, 2; setp.eq.u32 %p1, %r5, 1; setp.lt.u32 %p2, %r5, 3;
         cp.async.cg.shared.global [%r4], [%rd3], 16, %r6; cp.async.commit_group;
         @%p2 cp.async.ca.shared.global [%r4], [%rd3+4], 4;

@@ -576,7 +576,7 @@ def small(count, dtype, seed=0):
 
 
 def test_mma_and_moves_of_matrices():
-    body = """mad.lo.u32 %r5, %r3, 16, room; ld.param.u64 %rd3, [a];
+    body = """mad.lo.u32 %r5, %r3, 16, room+0; ld.param.u64 %rd3, [a];
     mad.wide.u32 %rd3, %r3, 16, %rd3;
     ld.global.v4.u32 {%r6, %r7, %r8, %r9}, [%rd3]; st.shared.v4.u32 [%r5], {%r6, %r7, %r8, %r9};
     bar.warp.sync -1; ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%r10, %r11, %r12, %r13}, [%r5];
@@ -623,7 +623,7 @@ def test_wmma(space):
 
 def test_wgmma():
     """Four warps together, A in shared memory and in registers, accumulators that stay."""
-    body = """mad.lo.u32 %r5, %r3, 16, room; ld.param.u64 %rd3, [a];
+    body = """mad.lo.u32 %r5, %r3, 16, room+0; ld.param.u64 %rd3, [a];
     mad.wide.u32 %rd3, %r3, 16, %rd3;
     ld.global.v4.u32 {%r6, %r7, %r8, %r9}, [%rd3]; st.shared.v4.u32 [%r5], {%r6, %r7, %r8, %r9};
     fence.proxy.async; bar.sync 0; mov.u32 %r10, room; and.b32 %r10, %r10, 0x3ffff;
@@ -649,7 +649,7 @@ def test_bulk_stores_of_some_bytes():
 .address_size 64
 .visible .entry go(.param .u64 a, .param .u64 b)
 { .reg .pred %p1; .reg .b16 %h1; .reg .b32 %r<9>; .reg .b64 %rd<9>; .shared .align 16 .b8 room[64];
-    mov.u32 %r1, %tid.x; mad.lo.u32 %r2, %r1, 4, room;
+    mov.u32 %r1, %tid.x; mad.lo.u32 %r2, %r1, 4, room+0;
     ld.param.u64 %rd1, [a]; ld.param.u64 %rd2, [b];
     mad.wide.u32 %rd3, %r1, 4, %rd1; ld.global.u32 %r3, [%rd3]; st.shared.u32 [%r2], %r3;
     bar.sync 0; setp.ne.u32 %p1, %r1, 0; @%p1 ret; mov.b16 %h1, 0x8305; mov.u32 %r4, room;

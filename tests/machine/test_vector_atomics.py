@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from emulator import Module
 from emulator.arith.scalar import atomic_series
 from emulator.arith.scalar.atomic import update
 from emulator.arith.scalar.atomic_series import Series
@@ -137,3 +138,15 @@ def test_the_least_magnitude_is_noticed(monkeypatch):
     monkeypatch.setitem(atomic_series._SUMS, TYPES["f32"], np.float32(0))
     with pytest.raises(AssertionError):
         test_sums_that_a_gpu_flushes_are_not_numpys()
+
+
+@pytest.mark.parametrize("engine", ["reference", "vector", "compiled"])
+def test_noftz_keeps_subnormal_sums(engine):
+    """ptxas makes REDG.ADD.F32.FTZ without .noftz, and REDG.ADD.F32 with it."""
+    text = """.version 9.4\n.target sm_90a\n.address_size 64
+.entry k(.param .u64 p) { .reg .b64 %p; .reg .f32 %f; ld.param.u64 %p, [p];
+  mov.f32 %f, 0f00000001; red.global.add.f32 [%p], %f; red.global.add.noftz.f32 [%p+4], %f; ret; }
+"""
+    words = np.array([1, 1], np.uint32)
+    Module(text)["k"].launch(1, 1, [words], engine=engine)
+    assert words.tolist() == [0, 2]

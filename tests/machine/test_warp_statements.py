@@ -244,7 +244,7 @@ class _RandomText(RandomKernel):
 _DECLARATIONS = """
     .reg .b32 %r<24>; .reg .pred %p<4>; .shared .align 16 .b8 room[4096];
     .local .align 16 .b8 mine[64]; .reg .b32 %i<99>; .reg .b64 %l<6>; .reg .b16 %h<6>;
-    mov.u32 %r20, %tid.x; mad.lo.u32 %r23, %r20, 16, room;
+    mov.u32 %r20, %tid.x; mad.lo.u32 %r23, %r20, 16, room+0;
 """
 
 

@@ -216,7 +216,7 @@ SECOND = (
   ret;
 }
 .visible .entry second(.param .u64 p) { .reg .b64 %p; ld.param.u64 %p, [p];
-  st.global.u32 [%p], 5; st.global.u32 [0], 5; ret; }
+  st.global.u32 [%p], 5; mov.u64 %p, 0; st.global.u32 [%p], 5; ret; }
 """
 )
 

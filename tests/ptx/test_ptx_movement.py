@@ -218,7 +218,7 @@ def test_variables_as_addresses():
         (
             ".shared .b8 t; mov.f32 %f0, t;",
             OperandError,
-            "mov.f32 takes no address; 't' is a variable",
+            "'t' is a variable in .shared memory, not a register",
         ),
         (".shared .b8 t; mov.b32 t, %p;", OperandError, "'t' is a variable in .shared memory"),
         (".shared .b8 t; mov.b32 %p, u+4;", OperandError, "'u' is not declared; declared are t"),

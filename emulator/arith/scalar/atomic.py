@@ -29,10 +29,12 @@ class Update(NamedTuple):
     space: str = "global"
     #: cp.reduce.async.bulk does it
     bulk: bool = False
+    noftz: bool = False
 
     def flushes(self, t: ScalarType) -> bool:
-        """Sums of f32 in global memory flush subnormal numbers, not those of a bulk reduction."""
-        return t is _F32 and self.space == "global" and not self.bulk
+        """Sums of f32 in global memory flush subnormal numbers, not those of a bulk reduction nor
+        with .noftz, of which ptxas makes the instruction without FTZ."""
+        return t is _F32 and self.space == "global" and not (self.bulk or self.noftz)
 
 
 UPDATE = Update()

@@ -102,7 +102,8 @@ _REDUCED = (
 )
 _REDUCED_GLOBAL = (
     ("operation=and|or|xor", "b32|b64"),
-    ("operation=add", "u32|s32|u64|f32|f64"),
+    ("operation=add", "u32|s32|u64|f64"),
+    ("operation=add{.noftz}", "f32"),
     ("operation=inc|dec", "u32"),
     ("operation=min|max", "u32|s32|u64|s64|f16|bf16"),
     ("operation=add.noftz", "f16|bf16"),
@@ -125,6 +126,7 @@ _REDUCTIONS = (
             "atomic.update",
             _90,
             "8.0",
+            needs=(Needs("noftz f32", version="9.4"),),
         )
         for operation, types in _REDUCED_GLOBAL
     ),
@@ -325,6 +327,11 @@ def _mbarriers() -> Iterator[Row]:
             )
 
 
+#: fields of tensormap.replace, which ptxas drops where a tensor map is copied
+_FIELDS = (
+    "global_address|rank|box_dim|global_dim|element_stride|global_stride|elemtype|"
+    "interleave_layout|swizzle_mode|swizzle_atomicity|fill_mode"
+)
 _TENSORMAPS = (
     *(
         Row(
@@ -357,6 +364,7 @@ _TENSORMAPS = (
         _90,
         "8.3",
         scope="warp",
+        dropped=_FIELDS,
     ),
 )
 

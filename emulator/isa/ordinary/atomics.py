@@ -20,19 +20,21 @@ _NEEDS = (
     Needs("b128", _90, "8.3"),
     Needs("bf16", _90, "7.8"),
     Needs("bf16x2", _90, "7.8"),
+    Needs("noftz f32", version="9.4"),
 )
 
 #: operations, types, and the PTX version of those that atom and red share
 _OPERATIONS = (
     ("operation=and|or|xor", "b32|b64", "1.1"),
-    ("operation=add", "u32|s32|u64|f32|f64", "1.1"),
+    ("operation=add", "u32|s32|u64|f64", "1.1"),
+    ("operation=add{.noftz}", "f32", "1.1"),
     ("operation=inc|dec", "u32", "1.1"),
     ("operation=min|max", "u32|s32|u64|s64", "1.1"),
     ("operation=add.noftz", "f16|f16x2|bf16|bf16x2", "6.2"),
 )
 #: the same of vectors, which are in global memory alone
 _VECTORS = (
-    ("operation=add", "vec=v2|v4.type=f32"),
+    ("operation=add{.noftz}", "vec=v2|v4.type=f32"),
     ("operation=add|min|max.noftz", "vec=v2|v4|v8.type=f16|bf16"),
     ("operation=add|min|max.noftz", "vec=v2|v4.type=f16x2|bf16x2"),
 )
@@ -88,6 +90,9 @@ _LOADED, _STORED = "{d*vec}, [a:space]", "[a:space], {b*vec}"
 _REDUCED = "[a:space++], {b*vec}"
 
 _Multimem = partial(Row, targets=_90, version="8.1", needs=MEMORY_NEEDS)
+_ACCUMULATORS = "acc::f32|acc::f16"
+#: stores and reductions, where ptxas drops the type of an accumulator
+_Multicast = partial(_Multimem, dropped=_ACCUMULATORS)
 _Fp8 = partial(_Multimem, targets=having("multimem.e4m3"), version="8.6")
 
 
@@ -118,15 +123,16 @@ def _loads_reduced() -> Iterator[Row]:
 def _stores_multicast() -> Iterator[Row]:
     for order in ("{.weak}", f".semantics=relaxed|release.{SCOPE}"):
         form = f"multimem.st!{order}{{.space=global}}%s.type=%s"
-        yield _Multimem(form % ("", "b32|b64|u32|u64|s32|s64"), _STORED, effects="writes")
+        yield _Multicast(form % ("", "b32|b64|u32|u64|s32|s64"), _STORED, effects="writes")
         for vec, types, _ in _FLOATS:
-            yield _Multimem(form % (vec, types), _STORED, effects="writes")
+            yield _Multicast(form % (vec, types), _STORED, effects="writes")
         for vec, types in _FP8:
-            yield _Fp8(form % (vec, types), _of_bytes(_STORED, types), effects="writes")
+            stored = _of_bytes(_STORED, types)
+            yield _Fp8(form % (vec, types), stored, effects="writes", dropped=_ACCUMULATORS)
 
 
 def _reductions_multicast() -> Iterator[Row]:
-    reduction = partial(_Multimem, rule="atomic.update", effects="writes exchanges reduces")
+    reduction = partial(_Multicast, rule="atomic.update", effects="writes exchanges reduces")
     for order in ("", f".semantics=relaxed|release.{SCOPE}"):
         form = f"multimem.red!{order}{{.space=global}}.operation=%s%s.type=%s"
         for operations, types in _INTEGERS:

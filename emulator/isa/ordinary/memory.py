@@ -135,7 +135,7 @@ _ADDRESSES = (
     ),
     *(
         Row(f"{name}{{.space=shared::cluster}}.type=u32|u64", ops, "", _90, "7.8", effects="pure")
-        for name, ops in (("mapa", "d, a, b:u32"), ("getctarank", "d:u32, a"))
+        for name, ops in (("mapa", "d, a&, b:u32"), ("getctarank", "d:u32, a&"))
     ),
 )
 

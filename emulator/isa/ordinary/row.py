@@ -90,6 +90,9 @@ class Row(Form):
     effects: str = ""
     #: see `Form`
     unmodelled: str = ""
+    #: words of other instructions that ptxas takes and drops (it makes the same code), and the most
+    #: of them: "row|col*2"
+    dropped: str = ""
 
     def __post_init__(self) -> None:
         if self.rule and not self.effects:
@@ -101,7 +104,7 @@ class Row(Form):
 
     @cached_property
     def grammar(self) -> Grammar:
-        return Grammar.of(self.form)
+        return Grammar.of(self.form, self.dropped)
 
     @property
     def name(self) -> str:

@@ -22,7 +22,7 @@ _PLAIN = (
 _CUBES = (("cube", "4", 4, "c:b32?"), ("acube", "a4", 4, "c:b32?"))
 #: the components of a texel, and the registers that they take
 _RESULTS = (("v4.type=u32|s32|f32", 4), ("v4.type=f16", 4), ("v2.type=f16x2", 2))
-_Fetch = partial(Row, later_operands=(("p", "7.1"),))
+_Fetch = partial(Row, later_operands=(("p", "7.1"),), dropped="uni")
 #: the driver of an H200 drops a kernel that asks for them, without a word
 _UNKNOWN_ANSWER = "properties but width, height and depth, which CUDA's driver has no answer to"
 

@@ -76,7 +76,7 @@ def emit(t: NativeFunction, statement: Statement, ins: OrdinaryInstruction) -> N
     after = t.memory.room("after", WIDTH * bits // 8)
     update = partial(one_by_one, rules.of_words(ins, space), kind)
     before = t.e.outlined(
-        f"atomic.{operation}.{type_}.{space}",
+        f"atomic.{operation}.{ins.modifiers.get('noftz', '')}.{type_}.{space}",
         integers(bits),
         update,
         t.e.mask(active),
