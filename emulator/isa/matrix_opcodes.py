@@ -1,7 +1,8 @@
 """The opcodes of mma and wgmma: their words, the form that they name, and the list of all.
 
 ``.sp`` belongs to the name, ``mma.sp``. ptxas takes it anywhere; of mma it may stand elsewhere here
-only in an opcode with a ``.kind``, which is how CUTLASS spells those. ptxas drops the layouts of a wgmma.
+only in an opcode with a ``.kind``, which is how CUTLASS spells those. ptxas drops the layouts of a
+wgmma.
 """
 
 from __future__ import annotations
