@@ -1,7 +1,8 @@
 """The opcodes of mma and wgmma: their words, the form that they name, and the list of all.
 
-``.sp`` belongs to the name, ``mma.sp``, but ptxas takes it anywhere, and CUTLASS writes it last in
-an opcode with a ``.kind``. ptxas drops the layouts of a wgmma.
+``.sp`` belongs to the name, ``mma.sp``. ptxas takes it anywhere; of mma it may stand elsewhere here
+only in an opcode with a ``.kind``, which is how CUTLASS spells those. ptxas drops the layouts of a
+wgmma.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import re
 from collections.abc import Iterator
 from functools import lru_cache
 
-from emulator.errors import UnsupportedError, quoted, runs
+from emulator.errors import ParseError, UnsupportedError, quoted, runs
 from emulator.isa.grammar import Grammar, Slot, Words
 from emulator.isa.matrix import ROUNDINGS, MatrixInstruction
 from emulator.isa.matrix_forms import FORMS, MatrixForm
@@ -120,6 +121,11 @@ def parse(opcode: str) -> MatrixInstruction:
     rest = opcode.removeprefix(f"{name}.").split(".")
     sparse = ".sp" if any(word.startswith("sp") for word in rest) else ""
     words = _GRAMMARS[name, sparse].split(opcode)
+    if sparse and name == "mma" and not words["kind"] and not rest[0].startswith("sp"):
+        raise ParseError(
+            f".sp is part of the name: write {name}.sp… instead of {quoted(opcode)} (ptxas takes "
+            "it in other places too)"
+        )
     family = name.partition(".")[0] + sparse
     return _find(opcode, family, words)
 

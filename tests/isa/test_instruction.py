@@ -137,6 +137,7 @@ def test_other_spellings(spelling, canonical):
         (F16.replace(".aligned", ".aligned.aligned"), ParseError, "aligned is written twice"),
         ("mma.sync.aligned.m8n8k128.row.col.s32.b1.b1.s32.xor", ParseError, r"needs \.popc"),
         ("mma.sync.aligned.m8n8k128.row.col.s32.b1.b1.s32.popc", ParseError, "must follow .*xor"),
+        ("mma.sync.aligned.sp.m16n8k32.row.col.f32.f16.f16.f32", ParseError, "mma.sp"),
         (F16[:-4], UnsupportedError, "3 types; 4 are needed: D, A, B, C"),
         (F16.replace("k16", "k9"), UnsupportedError, "shape 'm16n8k9'.*legal.*m16n8k8"),
         (F16.replace("f16.f16", "f16.bf16"), UnsupportedError, "types 'f32.f16.bf16.f32'"),
