@@ -179,7 +179,7 @@ def _product(
     arithmetic, (a, b, c, nibbles) = order.arithmetic, given
     with misplaced_named(arithmetic, codes, {}, a, b, c):
         a = operand_codes("A", a, arithmetic.a, (None, None), codes)
-        m, k = a.shape[-2], a.shape[-1] * (2 if ins.is_sparse and nibbles is not None else 1)
+        m, k = a.shape[-2], a.shape[-1] * (1 if nibbles is None else 2)
         b = operand_codes("B", b, arithmetic.b, (k, None), codes)
         n = b.shape[-1]
         if c is None:

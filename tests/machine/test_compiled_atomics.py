@@ -12,7 +12,7 @@ START = """mov.u32 %r11, room; ld.global.u32 %r20, [%rd1]; and.b32 %r12, %r20, 2
     add.u32 %r11, %r11, %r12; cvt.u64.u32 %rd8, %r12; ld.param.u64 %rd9, [b];
     add.u64 %rd9, %rd9, %rd8; cvt.u64.u32 %rd10, %r20; mul.lo.u64 %rd10, %rd10, 25214903917;
     setp.lt.u32 %p1, %r3, 37; mov.u32 %r21, 0; mov.u64 %rd11, 0; bar.sync 0;"""
-END = """bar.sync 0; mad.lo.u32 %r4, %r3, 4, room; setp.gt.u32 %p2, %r3, 15;
+END = """bar.sync 0; mad.lo.u32 %r4, %r3, 4, room+0; setp.gt.u32 %p2, %r3, 15;
     @%p2 bra DONE; ld.shared.u32 %r4, [%r4]; ld.param.u64 %rd13, [b];
     mad.wide.u32 %rd13, %r3, 4, %rd13; red.global.add.u32 [%rd13+128], %r4;
     DONE: st.global.u32 [%rd2+256], %r21;"""
