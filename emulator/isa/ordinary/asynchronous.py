@@ -108,6 +108,7 @@ _REDUCED_GLOBAL = (
     ("operation=min|max", "u32|s32|u64|s64|f16|bf16"),
     ("operation=add.noftz", "f16|bf16"),
 )
+_NOFTZ = (Needs("noftz f32", version="9.4"),)
 _REDUCTIONS = (
     *(
         Row(
@@ -126,7 +127,7 @@ _REDUCTIONS = (
             "atomic.update",
             _90,
             "8.0",
-            needs=(Needs("noftz f32", version="9.4"),),
+            needs=_NOFTZ,
         )
         for operation, types in _REDUCED_GLOBAL
     ),
@@ -137,6 +138,7 @@ _REDUCTIONS = (
             "atomic.update",
             _90,
             "9.1",
+            needs=_NOFTZ,
         )
         for operation, types in _REDUCED_GLOBAL
     ),
