@@ -7,7 +7,7 @@ from test_compiled_engine import U32, assert_same, kernel, words
 from emulator import KernelError, Module
 from emulator.arith.fast import threads
 from emulator.arith.fast.words import WORD
-from emulator.machine.compiled import engine, loop, loop_function, loops
+from emulator.machine.compiled import budget, engine, loop, loop_function, loops
 from emulator.machine.compiled.calls import Registers
 from emulator.machine.compiled.loops import _cycles, loops_of
 from emulator.machine.compiled.segment import Segment
@@ -116,6 +116,7 @@ def test_loops_are_native_functions(name, monkeypatch):
 def test_what_a_loop_cannot_do_segments_do(monkeypatch):
     """Half a block waits at a barrier of its own."""
     monkeypatch.setattr(engine, "_COLD", 0.0)
+    monkeypatch.setattr(budget.CLOCK, "share", lambda: 1.0)  # whatever else the machine does
     body = f"""{TURNS} setp.gt.u32 %p3, %r3, 31; @%p3 bra DONE; AGAIN: {MIX} bar.sync 1, 32;
         add.u32 %r4, %r4, 1; setp.lt.u32 %p1, %r4, 40; @%p1 bra AGAIN; DONE: {STORE}"""
     module, given = Module(kernel(body)), words(64)
