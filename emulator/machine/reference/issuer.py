@@ -12,6 +12,7 @@ from dtypes import Array
 from emulator.arith.scalar.rule import bind_reference
 from emulator.arith.scalar.types import TYPES
 from emulator.isa.ordinary.instruction import OrdinaryInstruction
+from emulator.layout.grids import WARP
 from emulator.machine.reference import mbarriers, memory
 from emulator.machine.reference.compute import ThreadStep, guarded
 from emulator.machine.reference.fragments import Threads, same
@@ -19,7 +20,6 @@ from emulator.machine.reference.mbarriers import barrier_at, change, initialise,
 from emulator.machine.reference.operands import Read, Write, addresses, guard_of, reader, writer
 from emulator.machine.reference.schedule import placed
 from emulator.machine.reference.thread import Next, StatementContext, Thread, Together
-from emulator.machine.shared.arrivals import WARP
 from emulator.machine.shared.issuing import (
     Combine,
     LaneOperands,

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from emulator.arith.scalar.rule import bind_reference
+from emulator.layout.grids import WARP
 from emulator.machine.reference.compute import destinations, sources
 from emulator.machine.reference.operands import guard_of, reader
 from emulator.machine.reference.thread import Thread, Together
-from emulator.machine.shared.arrivals import WARP
 from emulator.ptx.program import Function, Statement
 
 

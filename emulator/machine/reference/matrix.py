@@ -15,11 +15,11 @@ from emulator.isa.instruction import Instruction
 from emulator.isa.matrix import MatrixInstruction
 from emulator.isa.movement import ROW_BYTES, Movement
 from emulator.isa.wmma import WmmaMultiply, WmmaTransfer
+from emulator.layout.grids import WARP
 from emulator.machine.reference import memory, wgmma
 from emulator.machine.reference.fragments import Fetch, Registers, Threads, same
 from emulator.machine.reference.operands import Read, addresses, guard_of, reader
 from emulator.machine.reference.thread import Thread, Together
-from emulator.machine.shared.arrivals import WARP
 from emulator.machine.shared.operands import to_shared
 from emulator.memory.arena import AccessError, Fault
 from emulator.memory.space import Space

@@ -9,10 +9,11 @@ from functools import partial
 import numpy as np
 
 from dtypes import Array
+from emulator.layout.grids import WARP
 from emulator.machine.reference.issuer import combination, readers
 from emulator.machine.reference.operands import Read, Write, guard_of, writer
 from emulator.machine.reference.thread import Thread, Together
-from emulator.machine.shared.arrivals import WARP, Warps
+from emulator.machine.shared.arrivals import Warps
 from emulator.machine.shared.issuing import Arrival, LaneOperands, MakeMeeting
 from emulator.machine.shared.operands import Words
 from emulator.machine.shared.waiting import BarrierWait, State

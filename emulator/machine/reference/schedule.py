@@ -16,9 +16,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from emulator.layout.grids import WARP
 from emulator.machine.reference.thread import Cluster, Each, Flow, Position, Thread, Together, Warp
 from emulator.machine.report import failure_of
-from emulator.machine.shared.arrivals import WARP
 from emulator.machine.shared.failure import (
     VAIN_POLLS,
     VAIN_STATEMENTS,

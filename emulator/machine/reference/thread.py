@@ -16,14 +16,8 @@ from numpy.typing import NDArray
 
 from dtypes import Array
 from emulator.arith import Engine
-from emulator.machine.shared.arrivals import (
-    WARP,
-    Bits,
-    BlockBarriers,
-    ClusterBarriers,
-    Lanes,
-    bits_of,
-)
+from emulator.layout.grids import WARP
+from emulator.machine.shared.arrivals import Bits, BlockBarriers, ClusterBarriers, Lanes, bits_of
 from emulator.machine.shared.convergence import Convergence
 from emulator.machine.shared.launching import RunningLaunch
 from emulator.machine.shared.pending import Pending

@@ -17,12 +17,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dtypes import Array
+from emulator.layout.grids import WARP
 from emulator.machine.shared.failure import Failure
 from emulator.machine.shared.issuing import Arrival
 
 #: barriers of a block
 BARRIERS = 16
-WARP = 32
 
 Lanes = NDArray[np.int64]
 Bits = NDArray[np.uint32]
