@@ -8,7 +8,8 @@ from collections.abc import Callable, Sequence
 from functools import cache, lru_cache
 from typing import Any, TypeVar
 
-Implementation = Callable[..., "int | None"]
+from emulator.adapters.cuda.tables import Implementation
+
 T = TypeVar("T")
 #: what is there of libcuda.so.1 and of libcudart.so, by symbol
 DRIVER: dict[str, Implementation] = {}
@@ -116,6 +117,10 @@ class Handles:
         if not isinstance(found, kind):
             raise CudaError(INVALID_HANDLE)
         return found
+
+    def end(self, handle: int, kind: type[T]) -> None:
+        """Removes a handle."""
+        self.take(handle, kind)
 
     def take(self, handle: int, kind: type[T]) -> T:
         """Removes a handle and returns its object."""

@@ -13,10 +13,9 @@ from emulator.adapters.cuda.calls import CudaError, after_call, after_fork
 from emulator.adapters.cuda.settings import settings
 from emulator.adapters.cuda.tables import (
     Function,
-    driver_functions,
-    nvml_functions,
+    Implementation,
+    functions_of,
     runtime12_functions,
-    runtime_functions,
 )
 
 _TARGET = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int, ctypes.c_void_p)
@@ -38,15 +37,15 @@ def attach(library: str, slot: int, end_calls: int, call_later: int) -> None:
     from emulator.adapters.cuda.driver import DRIVER
 
     if library == "libcuda.so.1":
-        target = _target(driver_functions(), DRIVER, lambda code: code, call_later)
+        target = _target(functions_of("driver"), DRIVER, lambda code: code, call_later)
     elif library == "libnvidia-ml.so.1":
         from emulator.adapters.cuda.nvml import NVML, code_of
 
-        target = _target(nvml_functions(), NVML, code_of, call_later)
+        target = _target(functions_of("nvml"), NVML, code_of, call_later)
     else:
         from emulator.adapters.cuda.runtime import RUNTIME, remember
 
-        functions = runtime12_functions() if library.endswith("12") else runtime_functions()
+        functions = runtime12_functions() if library.endswith("12") else functions_of("runtime")
         # Functions of the driver are here for what only libcudart.so.12 has.
         target = _target(functions, {**DRIVER, **RUNTIME}, remember, call_later)
     end = ctypes.CFUNCTYPE(None)(end_calls)
@@ -57,14 +56,12 @@ def attach(library: str, slot: int, end_calls: int, call_later: int) -> None:
 
 def _target(
     functions: Sequence[Function],
-    known: dict[str, Callable[..., int | None]],
+    known: dict[str, Implementation],
     remember: Callable[[int], int],
     call_later: int,
 ) -> Any:
     """The function that all trampolines of a library call."""
-    rows = [
-        (known.get(f.meaning or f.name), f.layout.unpack, f.layout.size, f.name) for f in functions
-    ]
+    rows = [(f.found(known), f.layout.unpack, f.layout.size, f.name) for f in functions]
     text = ctypes.string_at
     later = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)(call_later)
 

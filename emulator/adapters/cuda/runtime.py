@@ -36,7 +36,7 @@ from emulator.adapters.cuda.driver.devices import check_error, device, space
 from emulator.adapters.cuda.driver.modules import Function, Loaded
 from emulator.adapters.cuda.driver.nodes import Kind, Work
 from emulator.adapters.cuda.runtime_textures import box_at
-from emulator.adapters.cuda.tables import errors
+from emulator.adapters.cuda.tables import errors, functions_of, others
 
 Dim3 = tuple[int, int, int]
 __all__ = ["RUNTIME", "remember"]
@@ -81,109 +81,6 @@ def remember(code: int) -> int:
     if code not in (0, _NOT_READY):
         _thread.error = code
     return code
-
-
-def _same(*pairs: str) -> None:
-    """Functions that the driver has with the same arguments: "runtime name = driver name"."""
-    for pair in pairs:
-        name, _, other = pair.partition(" = ")
-        runtime(name)(DRIVER[other])
-
-
-_same(
-    "cudaDriverGetVersion = cuDriverGetVersion", "cudaRuntimeGetVersion = cuDriverGetVersion",
-    "cudaGetDeviceCount = cuDeviceGetCount", "cudaDeviceGetAttribute = cuDeviceGetAttribute",
-    "cudaDeviceCanAccessPeer = cuDeviceCanAccessPeer",
-    "cudaDeviceGetP2PAttribute = cuDeviceGetP2PAttribute",
-    "cudaDeviceEnablePeerAccess = cuCtxEnablePeerAccess",
-    "cudaDeviceDisablePeerAccess = cuCtxDisablePeerAccess",
-    "cudaDeviceGetPCIBusId = cuDeviceGetPCIBusId", "cudaDeviceSynchronize = cuCtxSynchronize",
-    "cudaDeviceGetLimit = cuCtxGetLimit", "cudaDeviceSetLimit = cuCtxSetLimit",
-    "cudaDeviceGetStreamPriorityRange = cuCtxGetStreamPriorityRange",
-    "cudaDeviceGetDefaultMemPool = cuDeviceGetDefaultMemPool",
-    "cudaDeviceGetMemPool = cuDeviceGetMemPool", "cudaMemPoolCreate = cuMemPoolCreate",
-    "cudaMemPoolDestroy = cuMemPoolDestroy", "cudaMemPoolGetAttribute = cuMemPoolGetAttribute",
-    "cudaMemGetInfo = cuMemGetInfo_v2", "cudaHostRegister = cuMemHostRegister_v2",
-    "cudaHostUnregister = cuMemHostUnregister", "cudaFreeHost = cuMemFreeHost",
-    "cudaHostGetDevicePointer = cuMemHostGetDevicePointer_v2",
-    "cudaHostGetFlags = cuMemHostGetFlags", "cudaStreamCreateWithFlags = cuStreamCreate",
-    "cudaStreamCreateWithPriority = cuStreamCreateWithPriority",
-    "cudaStreamDestroy = cuStreamDestroy_v2", "cudaStreamSynchronize = cuStreamSynchronize",
-    "cudaStreamQuery = cuStreamQuery", "cudaStreamWaitEvent = cuStreamWaitEvent",
-    "cudaStreamGetFlags = cuStreamGetFlags", "cudaStreamGetPriority = cuStreamGetPriority",
-    "cudaStreamGetId = cuStreamGetId", "cudaStreamAddCallback = cuStreamAddCallback",
-    "cudaStreamBeginCapture = cuStreamBeginCapture_v2",
-    "cudaStreamEndCapture = cuStreamEndCapture", "cudaStreamIsCapturing = cuStreamIsCapturing",
-    "cudaLaunchHostFunc = cuLaunchHostFunc", "cudaEventCreateWithFlags = cuEventCreate",
-    "cudaEventDestroy = cuEventDestroy_v2", "cudaEventRecord = cuEventRecord",
-    "cudaEventRecordWithFlags = cuEventRecordWithFlags",
-    "cudaEventSynchronize = cuEventSynchronize", "cudaEventQuery = cuEventQuery",
-    "cudaEventElapsedTime = cuEventElapsedTime", "cudaGraphCreate = cuGraphCreate",
-    "cudaGraphInstantiate = cuGraphInstantiateWithFlags",
-    "cudaGraphInstantiateWithFlags = cuGraphInstantiateWithFlags",
-    "cudaGraphLaunch = cuGraphLaunch", "cudaGraphUpload = cuGraphUpload",
-    "cudaGraphDestroy = cuGraphDestroy", "cudaGraphExecDestroy = cuGraphExecDestroy",
-    "cudaGraphGetNodes = cuGraphGetNodes", "cudaGraphGetRootNodes = cuGraphGetRootNodes",
-    "cudaGraphGetEdges = cuGraphGetEdges_v2", "cudaGraphClone = cuGraphClone",
-    "cudaGraphAddEmptyNode = cuGraphAddEmptyNode",
-    "cudaGraphAddChildGraphNode = cuGraphAddChildGraphNode",
-    "cudaGraphAddEventRecordNode = cuGraphAddEventRecordNode",
-    "cudaGraphAddEventWaitNode = cuGraphAddEventWaitNode",
-    "cudaGraphAddMemAllocNode = cuGraphAddMemAllocNode",
-    "cudaGraphAddMemFreeNode = cuGraphAddMemFreeNode",
-    "cudaGraphAddDependencies = cuGraphAddDependencies_v2",
-    "cudaGraphRemoveDependencies = cuGraphRemoveDependencies_v2",
-    "cudaGraphDestroyNode = cuGraphDestroyNode", "cudaGraphNodeGetType = cuGraphNodeGetType",
-    "cudaGraphNodeGetDependencies = cuGraphNodeGetDependencies_v2",
-    "cudaGraphNodeGetDependentNodes = cuGraphNodeGetDependentNodes_v2",
-    "cudaGraphNodeFindInClone = cuGraphNodeFindInClone",
-    "cudaGraphExecUpdate = cuGraphExecUpdate_v2",
-    "cudaGraphInstantiateWithParams = cuGraphInstantiateWithParams",
-    "cudaGraphMemAllocNodeGetParams = cuGraphMemAllocNodeGetParams",
-    "cudaGraphMemFreeNodeGetParams = cuGraphMemFreeNodeGetParams",
-    "cudaDeviceGetGraphMemAttribute = cuDeviceGetGraphMemAttribute",
-    "cudaDeviceGraphMemTrim = cuDeviceGraphMemTrim", "cudaFreeAsync = cuMemFreeAsync",
-    "cudaMallocAsync = cuMemAllocAsync", "cudaMallocFromPoolAsync = cuMemAllocFromPoolAsync",
-    "cudaMemset2DAsync = cuMemsetD2D8Async",
-    "cudaStreamBeginCaptureToGraph = cuStreamBeginCaptureToGraph",
-    "cudaStreamGetCaptureInfo = cuStreamGetCaptureInfo_v3",
-    "cudaStreamUpdateCaptureDependencies = cuStreamUpdateCaptureDependencies_v2",
-    "cudaGraphConditionalHandleCreate_v2 = cuGraphConditionalHandleCreate",
-    "cudaIpcGetMemHandle = cuIpcGetMemHandle", "cudaIpcOpenMemHandle = cuIpcOpenMemHandle_v2",
-    "cudaIpcCloseMemHandle = cuIpcCloseMemHandle", "cudaIpcGetEventHandle = cuIpcGetEventHandle",
-    "cudaIpcOpenEventHandle = cuIpcOpenEventHandle",
-    "cudaMemPoolExportToShareableHandle = cuMemPoolExportToShareableHandle",
-    "cudaMemPoolImportFromShareableHandle = cuMemPoolImportFromShareableHandle",
-    "cudaMemPoolExportPointer = cuMemPoolExportPointer",
-    "cudaMemPoolImportPointer = cuMemPoolImportPointer",
-    "cudaMemPoolGetAccess = cuMemPoolGetAccess",
-    "cudaMemAdvise = cuMemAdvise_v2", "cudaMemPrefetchAsync = cuMemPrefetchAsync_v2",
-    "cudaMemPrefetchBatchAsync = cuMemPrefetchBatchAsync",
-    "cudaMemDiscardBatchAsync = cuMemDiscardBatchAsync",
-    "cudaMemDiscardAndPrefetchBatchAsync = cuMemDiscardAndPrefetchBatchAsync",
-    "cudaMemRangeGetAttribute = cuMemRangeGetAttribute",
-    "cudaMemRangeGetAttributes = cuMemRangeGetAttributes",
-    "cudaUserObjectCreate = cuUserObjectCreate", "cudaUserObjectRetain = cuUserObjectRetain",
-    "cudaUserObjectRelease = cuUserObjectRelease",
-    "cudaGraphRetainUserObject = cuGraphRetainUserObject",
-    "cudaGraphReleaseUserObject = cuGraphReleaseUserObject",
-    "cudaGraphDebugDotPrint = cuGraphDebugDotPrint",
-    "cudaGraphChildGraphNodeGetGraph = cuGraphChildGraphNodeGetGraph",
-    "cudaGraphHostNodeGetParams = cuGraphHostNodeGetParams",
-    "cudaGraphMemsetNodeGetParams = cuGraphMemsetNodeGetParams",
-    "cudaGraphEventRecordNodeGetEvent = cuGraphEventRecordNodeGetEvent",
-    "cudaGraphEventWaitNodeGetEvent = cuGraphEventWaitNodeGetEvent",
-    "cudaGraphEventRecordNodeSetEvent = cuGraphEventRecordNodeSetEvent",
-    "cudaGraphEventWaitNodeSetEvent = cuGraphEventWaitNodeSetEvent",
-    "cudaGraphExecEventRecordNodeSetEvent = cuGraphExecEventRecordNodeSetEvent",
-    "cudaGraphExecEventWaitNodeSetEvent = cuGraphExecEventWaitNodeSetEvent",
-    "cudaGraphExecChildGraphNodeSetParams = cuGraphExecChildGraphNodeSetParams",
-    "cudaGraphNodeSetEnabled = cuGraphNodeSetEnabled",
-    "cudaGraphNodeGetEnabled = cuGraphNodeGetEnabled",
-    "cudaGraphNodeGetContainingGraph = cuGraphNodeGetContainingGraph",
-    "cudaGraphExecGetFlags = cuGraphExecGetFlags",
-    "cudaDeviceSetGraphMemAttribute = cuDeviceSetGraphMemAttribute",
-)  # fmt: skip
 
 
 # --- registration ---------------------------------------------------------------------------------
@@ -578,12 +475,12 @@ def copy_3d(what: int, stream: int = 0) -> None:
 
 @runtime("cudaMemset", "cudaMemsetAsync")
 def fill(to: int, value: int, size: int, stream: int = 0) -> None:
-    memory.fill(to, value & 255, size, np.uint8, stream)
+    memory.fill_line(np.uint8, to, value & 255, size, stream)
 
 
 @runtime("cudaMemset2D", "cudaMemset2DAsync")
 def fill_2d(to: int, pitch: int, value: int, width: int, height: int, stream: int = 0) -> None:
-    memory.fill_rows_8(to, pitch, value & 255, width, height, stream)
+    memory.fill(np.uint8, to, pitch, value & 255, width, height, stream)
 
 
 @runtime("cudaMemset3D", "cudaMemset3DAsync")
@@ -696,3 +593,6 @@ def graph_add_line(
 def graph_set_line(instance: int, node: int, to: int, source: int, size: int, kind: int) -> None:
     found = handles.find(instance, instances.GraphInstance)
     found.set(node, _line(to, source, size, kind))
+
+
+RUNTIME |= others(functions_of("runtime"), DRIVER)

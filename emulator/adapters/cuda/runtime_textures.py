@@ -7,7 +7,6 @@ import struct
 from typing import NamedTuple
 
 from emulator.adapters.cuda.calls import (
-    DRIVER,
     INVALID_VALUE,
     NOT_SUPPORTED,
     CudaError,
@@ -18,15 +17,6 @@ from emulator.adapters.cuda.calls import (
 )
 from emulator.adapters.cuda.driver import arrays, memory, textures
 from emulator.adapters.cuda.driver.arrays import CudaArray, Shape, Side, side_of_array
-
-for _name, _same in (
-    ("cudaFreeArray", "cuArrayDestroy"),
-    ("cudaFreeMipmappedArray", "cuMipmappedArrayDestroy"),
-    ("cudaGetMipmappedArrayLevel", "cuMipmappedArrayGetLevel"),
-    ("cudaDestroyTextureObject", "cuTexObjectDestroy"),
-    ("cudaDestroySurfaceObject", "cuSurfObjectDestroy"),
-):
-    runtime(_name)(DRIVER[_same])
 
 _SIGNED, _UNSIGNED, _FLOAT = range(3)
 #: cudaChannelFormatKind and bits of a channel -> CUarray_format

@@ -9,7 +9,6 @@ from emulator.adapters.cuda.calls import (
     INVALID_VALUE,
     NOT_SUPPORTED,
     CudaError,
-    Implementation,
     driver,
     get,
     handles,
@@ -20,6 +19,7 @@ from emulator.adapters.cuda.driver.graph_memory import Allocate, graph_memory
 from emulator.adapters.cuda.driver.graphs import READERS, STRUCTURES, Read, versions_of, work_at
 from emulator.adapters.cuda.driver.nodes import Child, Conditional, Graph, Kind, Node, Work
 from emulator.adapters.cuda.driver.streams import Record, Wait, stream_of, submit
+from emulator.adapters.cuda.tables import Implementation
 
 #: flag of instances whose launch frees what the one before has left allocated
 _FREE_FIRST = 1
