@@ -12,6 +12,7 @@ from typing import Any
 
 from emulator.adapters.cuda import fatbin
 from emulator.adapters.cuda.calls import (
+    DRIVER,
     INVALID_CONTEXT,
     INVALID_FILE,
     INVALID_IMAGE,
@@ -200,6 +201,15 @@ def program_at(wrapper: int) -> str:
     return joined(texts) if texts else ptx_of(image_at(wrapper))
 
 
+def _loaded(module: int) -> Loaded:
+    return handles.find(module, Loaded)
+
+
+def function_of(handle: int) -> Function:
+    """The kernel of a handle. Raises CudaError where it is none of one."""
+    return handles.find(handle, Function)
+
+
 def _file(path: int) -> bytes:
     try:
         return Path(text_at(path)).read_bytes()
@@ -207,21 +217,19 @@ def _file(path: int) -> bytes:
         raise CudaError(INVALID_FILE) from None
 
 
-@driver("cuModuleLoadData", "cuModuleLoadFatBinary")
-def load(out: int, image: int) -> None:
-    put(out, "Q", handles.add(Loaded(ptx_of(image_at(image)))))
+def _load(out: int, image: bytes) -> None:
+    put(out, "Q", handles.add(Loaded(ptx_of(image))))
 
 
-@driver("cuModuleLoadDataEx")
-def load_with_options(out: int, image: int, count: int, options: int, values: int) -> None:
+def _load_with(out: int, image: int, count: int, options: int, values: int) -> None:
     _options(count, options, values)
-    load(out, image)
+    _load(out, image_at(image))
 
 
-@driver("cuLibraryLoadData")
-def load_library(out: int, image: int, options: int, values: int, count: int, *_: int) -> None:
-    _options(count, options, values)
-    load(out, image)
+def _known(out: int, handle: int, kind: type[object]) -> None:
+    """Hands a handle of a kind on."""
+    handles.find(handle, kind)
+    put(out, "Q", handle)
 
 
 def _options(count: int, options: int, values: int) -> dict[int, int]:
@@ -235,11 +243,6 @@ def _options(count: int, options: int, values: int) -> dict[int, int]:
     return given
 
 
-@driver("cuModuleLoad", "cuLibraryLoadFromFile")
-def load_file(out: int, path: int, *_: int) -> None:
-    put(out, "Q", handles.add(Loaded(ptx_of(_file(path)))))
-
-
 @driver("cuModuleUnload", "cuLibraryUnload")
 def unload(module: int) -> None:
     loaded = handles.take(module, Loaded)
@@ -249,97 +252,39 @@ def unload(module: int) -> None:
     loaded.module.unload()
 
 
-@driver("cuModuleGetFunction", "cuLibraryGetKernel")
-def get_function(out: int, module: int, name: int) -> None:
-    put(out, "Q", handles.find(module, Loaded).function(text_at(name)))
-
-
 @driver("cuModuleGetGlobal_v2", "cuLibraryGetGlobal", "cuLibraryGetManaged")
 def get_variable(out: int, size: int, module: int, name: int) -> None:
-    place = handles.find(module, Loaded).places.get(text_at(name))
+    place = _loaded(module).places.get(text_at(name))
     if place is None:
         raise CudaError(NOT_FOUND)
     put(out, "Q", place[0])
     put(size, "Q", place[1])
 
 
-@driver("cuModuleGetFunctionCount", "cuLibraryGetKernelCount")
-def function_count(out: int, module: int) -> None:
-    put(out, "I", len(handles.find(module, Loaded).module.kernels))
-
-
 @driver("cuLibraryEnumerateKernels", "cuModuleEnumerateFunctions")
 def enumerate_functions(out: int, count: int, module: int) -> None:
-    loaded = handles.find(module, Loaded)
+    loaded = _loaded(module)
     for i, name in enumerate(loaded.module.kernels[:count]):
         put(out + 8 * i, "Q", loaded.function(name))
 
 
-@driver("cuLibraryGetModule")
-def library_module(out: int, library: int) -> None:
-    handles.find(library, Loaded)
-    put(out, "Q", library)
-
-
-@driver("cuKernelGetFunction")
-def kernel_function(out: int, kernel: int) -> None:
-    handles.find(kernel, Function)
-    put(out, "Q", kernel)
-
-
-@driver("cuKernelGetLibrary", "cuFuncGetModule")
-def function_module(out: int, function: int) -> None:
-    loaded = handles.find(function, Function).loaded
-    put(out, "Q", handles.handle_of(loaded))
-
-
-@driver("cuKernelGetName", "cuFuncGetName")
-def function_name(out: int, function: int) -> None:
-    put(out, "Q", lasting(handles.find(function, Function).name))
-
-
-@driver("cuFuncGetAttribute")
-def function_attribute(out: int, which: int, function: int) -> None:
-    put(out, "i", handles.find(function, Function).attribute(which))
-
-
-@driver("cuKernelGetAttribute")
-def kernel_attribute(out: int, which: int, kernel: int, number: int) -> None:
-    function_attribute(out, which, kernel)
-
-
 @driver("cuFuncSetAttribute")
 def set_function_attribute(function: int, which: int, value: int) -> None:
-    found = handles.find(function, Function)
+    found = function_of(function)
     if which == MOST_DYNAMIC and not 0 <= value <= target().shared_limit - found.static_shared:
         raise CudaError(INVALID_VALUE)
     found.set[which] = value
 
 
-@driver("cuKernelSetAttribute")
-def set_kernel_attribute(which: int, value: int, kernel: int, number: int) -> None:
-    set_function_attribute(kernel, which, value)
-
-
-@driver("cuFuncIsLoaded")
-def function_is_loaded(out: int, function: int) -> None:
-    put(out, "I", 1)
-
-
 @driver("cuFuncGetParamInfo", "cuKernelGetParamInfo")
 def parameter_info(function: int, index: int, offset: int, size: int) -> None:
-    parameters = handles.find(function, Function).kernel.parameters
+    parameters = function_of(function).kernel.parameters
     if not device.context:
         raise CudaError(INVALID_CONTEXT)
     if index >= len(parameters):
         raise CudaError(INVALID_VALUE)
     put(offset, "Q", parameters[index].offset)
     put(size, "Q", parameters[index].bytes)
-
-
-@driver("cuFuncGetParamCount", "cuKernelGetParamCount")
-def parameter_count(function: int, out: int) -> None:
-    put(out, "Q", len(handles.find(function, Function).kernel.parameters))
 
 
 # --- linking --------------------------------------------------------------------------------------
@@ -352,7 +297,8 @@ def link_create(count: int, options: int, values: int, out: int) -> None:
     put(out, "Q", handles.add(Linking(log, room & 0xFFFFFFFF)))
 
 
-def _add_input(linking: Linking, kind: int, data: bytes, name: str) -> int:
+def _add_input(state: int, kind: int, data: bytes, name: str) -> int:
+    linking = handles.find(state, Linking)
     if data.startswith(_ARCHIVE):
         # Libraries such as cudadevrt hold machine code of functions that are here in other forms.
         return 0
@@ -366,18 +312,6 @@ def _add_input(linking: Linking, kind: int, data: bytes, name: str) -> int:
         return 0
     linking.complain(f"{name or 'the input'} cannot be linked", UnsupportedError(reason))
     return NOT_SUPPORTED
-
-
-@driver("cuLinkAddData_v2")
-def link_add(state: int, kind: int, data: int, size: int, name: int, *_: int) -> int:
-    called = text_at(name) if name else ""
-    return _add_input(handles.find(state, Linking), kind, ctypes.string_at(data, size), called)
-
-
-@driver("cuLinkAddFile_v2")
-def link_add_file(state: int, kind: int, path: int, *_: int) -> int:
-    linking, data = handles.find(state, Linking), _file(path)
-    return _add_input(linking, kind, data, Path(text_at(path)).name)
 
 
 @driver("cuLinkComplete")
@@ -401,6 +335,34 @@ def link_complete(state: int, out: int, size: int) -> None:
     put(size, "Q", len(linking.result))
 
 
-@driver("cuLinkDestroy")
-def link_destroy(state: int) -> None:
-    handles.take(state, Linking)
+DRIVER |= {
+    "cuModuleLoad": lambda out, path: _load(out, _file(path)),
+    "cuModuleLoadData": lambda out, image: _load(out, image_at(image)),
+    "cuModuleLoadDataEx": _load_with,
+    "cuModuleGetFunction": lambda out, module, name: put(
+        out, "Q", _loaded(module).function(text_at(name))
+    ),
+    "cuModuleGetFunctionCount": lambda out, module: put(
+        out, "I", len(_loaded(module).module.kernels)
+    ),
+    "cuLibraryGetModule": lambda out, library: _known(out, library, Loaded),
+    "cuKernelGetFunction": lambda out, kernel: _known(out, kernel, Function),
+    "cuFuncGetModule": lambda out, function: put(
+        out, "Q", handles.handle_of(function_of(function).loaded)
+    ),
+    "cuFuncGetName": lambda out, function: put(out, "Q", lasting(function_of(function).name)),
+    "cuFuncGetAttribute": lambda out, which, function: put(
+        out, "i", function_of(function).attribute(which)
+    ),
+    "cuFuncIsLoaded": lambda out, function: put(out, "I", 1),
+    "cuFuncGetParamCount": lambda function, out: put(
+        out, "Q", len(function_of(function).kernel.parameters)
+    ),
+    "cuLinkAddData_v2": lambda state, kind, data, size, name, *_: _add_input(
+        state, kind, ctypes.string_at(data, size), text_at(name) if name else ""
+    ),
+    "cuLinkAddFile_v2": lambda state, kind, path, *_: _add_input(
+        state, kind, _file(path), Path(text_at(path)).name
+    ),
+    "cuLinkDestroy": lambda state: handles.end(state, Linking),
+}
