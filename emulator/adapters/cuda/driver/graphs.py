@@ -62,9 +62,9 @@ def _graph(handle: int) -> Graph:
 
 def launch_of(found: Function, what: int) -> Work:
     """The launch of a kernel that a CUDA_KERNEL_NODE_PARAMS describes."""
-    _, gx, gy, gz, bx, by, bz, shared, pointers, extra = get(what, "Q7I4xQQ")
+    _, *sizes, shared, pointers, extra = get(what, "Q7I4xQQ")
     raw = launches.arguments(found, pointers, extra)
-    return launches.Launch(found, (gx, gy, gz), (bx, by, bz), shared, raw)
+    return launches.Launch(found, sizes[:3], sizes[3:], shared, raw)
 
 
 def _launch_at(what: int) -> Work:
@@ -135,19 +135,12 @@ def work_at(what: int, readers: Mapping[Kind, Read] = READERS) -> Work:
 def add(out: int, graph: int, needs: int, count: int, work: Work) -> None:
     """Adds a node that waits for `count` others, whose handles are at `needs`."""
     found = _graph(graph)
-    before = [_node_of(found, handle) for handle in (get(needs, f"{count}Q") if count else ())]
+    before = found.listed(needs, count)
     if len(set(before)) < len(before):
         raise CudaError(INVALID_VALUE)
     if isinstance(work, Conditional) and not found.has_condition(work.condition.address):
         raise CudaError(INVALID_VALUE)
     put(out, "Q", found.add(Node(work, before)).handle)
-
-
-def _node_of(graph: Graph, handle: int) -> Node:
-    node = _node(handle)
-    if node.graph is not graph:
-        raise CudaError(INVALID_VALUE)
-    return node
 
 
 def node_of_kind(handle: int, kind: Kind) -> Node:
@@ -173,13 +166,27 @@ def structure_functions(
         versions = versions_of(kind, prefix)
         added = [f"{prefix}GraphAdd{word}Node{version}" for version in versions]
         changed = [f"{prefix}Graph{word}NodeSetParams{version}" for version in versions]
-        register(*added)(partial(_add_made, lambda what, *_, read=readers[kind]: read(what)))
+        register(*added)(partial(add_made, lambda what, *_, read=readers[kind]: read(what)))
         register(*changed)(partial(_change, kind, readers[kind]))
+    register(f"{prefix}GraphNodeSetParams")(partial(_set_any, readers))
+    register(f"{prefix}GraphAddNode{'_v2' if prefix == 'cu' else ''}")(partial(_add_any, readers))
 
 
-def _add_made(
+def _add_any(
+    readers: Mapping[Kind, Read], out: int, graph: int, needs: int, data: int, count: int, what: int
+) -> None:
+    add(out, graph, needs, count, work_at(what, readers))
+
+
+def _set_any(readers: Mapping[Kind, Read], node: int, what: int) -> None:
+    work = work_at(what, readers)
+    node_of_kind(node, work.kind).work = work
+
+
+def add_made(
     make: Callable[..., Work], out: int, graph: int, needs: int, count: int, *given: int
 ) -> None:
+    """Adds a node with the work that is made of the arguments behind."""
     add(out, graph, needs, count, make(*given))
 
 
@@ -193,13 +200,7 @@ _MADE: dict[str, Callable[..., Work]] = {
     "EventRecord": Record, "EventWait": Wait, "MemAlloc": Allocate.read, "MemFree": Free,
 }  # fmt: skip
 for _name, _make in _MADE.items():
-    driver(f"cuGraphAdd{_name}Node")(partial(_add_made, _make))
-
-
-@driver("cuGraphNodeSetParams", "cuGraphNodeSetParams_v2")
-def set_any(node: int, what: int) -> None:
-    work = work_at(what)
-    node_of_kind(node, work.kind).work = work
+    driver(f"cuGraphAdd{_name}Node")(partial(add_made, _make))
 
 
 @driver("cuGraphNodeGetParams")
@@ -331,8 +332,7 @@ def dependents_of(node: int, out: int, data: int, count: int) -> None:
 
 def _edges(graph: int, first: int, last: int, count: int) -> list[tuple[Node, Node]]:
     found = _graph(graph)
-    pairs = zip(get(first, f"{count}Q"), get(last, f"{count}Q"), strict=True) if count else ()
-    return [(_node_of(found, one), _node_of(found, other)) for one, other in pairs]
+    return list(zip(found.listed(first, count), found.listed(last, count), strict=True))
 
 
 @driver("cuGraphAddDependencies_v2")
@@ -354,10 +354,6 @@ def remove_dependencies(graph: int, first: int, last: int, data: int, count: int
 
 
 DRIVER |= {
-    **dict.fromkeys(
-        ("cuGraphAddNode_v2", "cuGraphAddNode_v3"),
-        lambda out, graph, needs, data, count, what: add(out, graph, needs, count, work_at(what)),
-    ),
     "cuGraphEventRecordNodeSetEvent": partial(_change, Kind.EVENT_RECORD, Record),
     "cuGraphEventWaitNodeSetEvent": partial(_change, Kind.WAIT_EVENT, Wait),
     "cuGraphCreate": lambda out, flags: put(out, "Q", Graph().known()),

@@ -216,7 +216,7 @@ def _kind_of(address: int) -> int:
     return _HOST if found is None or found.kind in ("host", "registered") else _DEVICE
 
 
-def submit_copy(box: Box, stream: int) -> None:
+def submit_copy(box: Box, stream: int = 0) -> None:
     """Copies a box in a stream."""
     check_error()
     if box.width and box.height and box.depth:

@@ -116,6 +116,12 @@ class Function:
         }  # fmt: skip
         return values.get(which, self.set.get(which, 0))
 
+    def set_attribute(self, which: int, value: int) -> None:
+        """Sets one. Raises CudaError for more shared memory than the GPU has."""
+        if which == MOST_DYNAMIC and not 0 <= value <= target().shared_limit - self.static_shared:
+            raise CudaError(INVALID_VALUE)
+        self.set[which] = value
+
 
 class Linking:
     """Inputs of ``cuLink*``, and where messages about them go."""
@@ -268,14 +274,6 @@ def enumerate_functions(out: int, count: int, module: int) -> None:
         put(out + 8 * i, "Q", loaded.function(name))
 
 
-@driver("cuFuncSetAttribute")
-def set_function_attribute(function: int, which: int, value: int) -> None:
-    found = function_of(function)
-    if which == MOST_DYNAMIC and not 0 <= value <= target().shared_limit - found.static_shared:
-        raise CudaError(INVALID_VALUE)
-    found.set[which] = value
-
-
 @driver("cuFuncGetParamInfo", "cuKernelGetParamInfo")
 def parameter_info(function: int, index: int, offset: int, size: int) -> None:
     parameters = function_of(function).kernel.parameters
@@ -353,6 +351,9 @@ DRIVER |= {
     "cuFuncGetName": lambda out, function: put(out, "Q", lasting(function_of(function).name)),
     "cuFuncGetAttribute": lambda out, which, function: put(
         out, "i", function_of(function).attribute(which)
+    ),
+    "cuFuncSetAttribute": lambda function, which, value: function_of(function).set_attribute(
+        which, value
     ),
     "cuFuncIsLoaded": lambda out, function: put(out, "I", 1),
     "cuFuncGetParamCount": lambda function, out: put(
