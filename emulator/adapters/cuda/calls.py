@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import struct
 from collections.abc import Callable, Sequence
 from functools import cache, lru_cache
@@ -134,16 +135,22 @@ handles = Handles()
 after_call: list[tuple[int, int]] = []
 
 
-class AfterFork:
-    """Whether this process is the fork of one that used the driver: then no call works, as on a
-    GPU."""
+class Process:
+    """What calls need to know of this process."""
 
-    is_watched = False
-    is_forked = False
+    def __init__(self) -> None:
+        self.is_initialized = False
+        #: this is the fork of a process that used the driver: then no call works, as on a GPU
+        self.is_forked = False
 
-    def happened(self) -> None:
-        """Called in the new process."""
+    def initialize(self) -> None:
+        """Lets functions of the driver work; a fork of the process may call none of them."""
+        if not self.is_initialized:
+            self.is_initialized = True
+            os.register_at_fork(after_in_child=self._forked)
+
+    def _forked(self) -> None:
         self.is_forked = True
 
 
-after_fork = AfterFork()
+process = Process()

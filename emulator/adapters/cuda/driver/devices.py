@@ -15,10 +15,10 @@ from emulator.adapters.cuda.calls import (
     INVALID_VALUE,
     NOT_FOUND,
     CudaError,
-    after_fork,
     driver,
     handles,
     lasting,
+    process,
     put,
     put_text,
     text_at,
@@ -103,9 +103,7 @@ def check_device(number: int) -> None:
 
 @driver("cuInit")
 def initialise(flags: int) -> None:
-    if not after_fork.is_watched:
-        after_fork.is_watched = True
-        os.register_at_fork(after_in_child=after_fork.happened)
+    process.initialize()
 
 
 @driver("cuDeviceSetMemPool", "cuCtxSetCacheConfig", "cuCtxSetSharedMemConfig",

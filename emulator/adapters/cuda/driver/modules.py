@@ -254,7 +254,9 @@ def unload(module: int) -> None:
     loaded = handles.take(module, Loaded)
     for name, handle in loaded.references.items():
         del space().memory.textures[loaded.module.reference_handles[name][1]]
-        handles.take(handle, object)
+        handles.end(handle, object)
+    for handle in loaded.functions.values():
+        handles.end(handle, Function)
     loaded.module.unload()
 
 
