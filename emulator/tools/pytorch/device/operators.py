@@ -9,10 +9,11 @@ import ctypes
 from collections.abc import Callable
 from contextlib import ExitStack
 from functools import cache, partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import torch
 
+from emulator.errors import UnsupportedError
 from emulator.matrices.library.recorded import Evidence
 from emulator.targets import Chip
 from emulator.tools.pytorch.composites import name_of
@@ -43,7 +44,16 @@ _WHOLE = (
     "copy_", "convolution", "convolution_backward", "resize_", "_fused_rms_norm",
     "_fused_rms_norm_backward", *LISTS,
 )  # fmt: skip
+#: kinds of tensors that are not modelled
+_REFUSED = ("SparseCUDA", "SparseCsrCUDA", "NestedTensorCUDA", "QuantizedCUDA")
 _aten = torch.ops.aten
+
+
+def _refuse(function: Any, *_: Any, **__: Any) -> NoReturn:
+    raise UnsupportedError(
+        f"{function}: sparse, nested, quantised and other tensors that are not strided are not "
+        "modelled on the simulated device; compute this on the CPU, with .cpu() of its operands"
+    )
 
 
 def _empty(heap: Heap, function: Any, *args: Any, **kwargs: Any) -> Any:
@@ -187,6 +197,8 @@ class Operators:
         rest = torch.library.Library("_", "IMPL")
         stack.callback(rest._destroy)
         rest.fallback(self.run, "CUDA")
+        for key in _REFUSED:
+            rest.fallback(_refuse, key)
         own = torch.library.Library("aten", "IMPL")
         stack.callback(own._destroy)
         for function in _operators():
@@ -344,6 +356,8 @@ class _Call:
     def _up(self, value: Any) -> Any:
         if not isinstance(value, torch.Tensor):
             return value
+        if value.layout != torch.strided or value.is_nested or value.is_quantized:
+            _refuse(self._plan.name)
         known = self.seen.get(id(value))
         if known is not None:
             return known[1]
