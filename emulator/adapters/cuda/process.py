@@ -20,8 +20,8 @@ from emulator.adapters.cuda.tables import (
 
 _TARGET = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int, ctypes.c_void_p)
 _NOT_INITIALIZED, _NOT_SUPPORTED, _UNKNOWN = 3, 801, 999
-#: functions of the driver that need no cuInit, as on an H200 (asked 2026-11-28); there others see a null
-#: pointer or a handle that is none first, and return 1, 201 or 400 instead of 3
+#: functions of the driver that need no cuInit, as on an H200 (asked 2026-11-28); some others see a
+#: null pointer or a handle that is none first there, and return 1, 201 or 400 instead of 3
 _ANYTIME = (
     "cuInit", "cuDriverGetVersion", "cuGetErrorName", "cuGetErrorString", "cuGetProcAddress",
     "cuGetProcAddress_v2", "cuGetExportTable",

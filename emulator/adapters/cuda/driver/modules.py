@@ -297,8 +297,11 @@ def link_create(count: int, options: int, values: int, out: int) -> None:
     put(out, "Q", handles.add(Linking(log, room & 0xFFFFFFFF)))
 
 
-def _add_input(state: int, kind: int, data: bytes, name: str) -> int:
-    linking = handles.find(state, Linking)
+def _linking(state: int) -> Linking:
+    return handles.find(state, Linking)
+
+
+def _add_input(linking: Linking, kind: int, data: bytes, name: str) -> int:
     if data.startswith(_ARCHIVE):
         # Libraries such as cudadevrt hold machine code of functions that are here in other forms.
         return 0
@@ -316,7 +319,7 @@ def _add_input(state: int, kind: int, data: bytes, name: str) -> int:
 
 @driver("cuLinkComplete")
 def link_complete(state: int, out: int, size: int) -> None:
-    linking = handles.find(state, Linking)
+    linking = _linking(state)
     if not linking.texts:
         linking.complain("nothing is linked", UnsupportedError("no PTX was given"))
         raise CudaError(INVALID_IMAGE)
@@ -362,10 +365,10 @@ DRIVER |= {
         out, "Q", len(function_of(function).kernel.parameters)
     ),
     "cuLinkAddData_v2": lambda state, kind, data, size, name, *_: _add_input(
-        state, kind, ctypes.string_at(data, size), text_at(name) if name else ""
+        _linking(state), kind, ctypes.string_at(data, size), text_at(name) if name else ""
     ),
     "cuLinkAddFile_v2": lambda state, kind, path, *_: _add_input(
-        state, kind, _file(path), Path(text_at(path)).name
+        _linking(state), kind, _file(path), Path(text_at(path)).name
     ),
     "cuLinkDestroy": lambda state: handles.end(state, Linking),
 }
