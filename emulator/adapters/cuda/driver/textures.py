@@ -12,6 +12,7 @@ import numpy as np
 
 from dtypes import Array
 from emulator.adapters.cuda.calls import (
+    DRIVER,
     INVALID_VALUE,
     NOT_SUPPORTED,
     CudaError,
@@ -183,17 +184,6 @@ def texture_destroy(handle: int) -> None:
     del _objects.textures[handle], space().memory.textures[handle]
 
 
-@driver("cuTexObjectGetResourceDesc")
-def texture_resource(out: int, handle: int) -> None:
-    raw = texture_object(handle).resource.raw
-    ctypes.memmove(out, raw, len(raw))
-
-
-@driver("cuTexObjectGetTextureDesc")
-def texture_description(out: int, handle: int) -> None:
-    ctypes.memmove(out, texture_object(handle).raw, TEXTURE_BYTES)
-
-
 @driver("cuTexObjectGetResourceViewDesc")
 def texture_view(out: int, handle: int) -> None:
     texture_object(handle)
@@ -217,7 +207,14 @@ def surface_destroy(handle: int) -> None:
     del _objects.surfaces[handle], space().memory.surfaces[handle]
 
 
-@driver("cuSurfObjectGetResourceDesc")
-def surface_description(out: int, handle: int) -> None:
-    raw = surface_resource(handle).raw
+def _put_raw(out: int, raw: bytes) -> None:
     ctypes.memmove(out, raw, len(raw))
+
+
+DRIVER |= {
+    "cuTexObjectGetResourceDesc": lambda out, handle: _put_raw(
+        out, texture_object(handle).resource.raw
+    ),
+    "cuTexObjectGetTextureDesc": lambda out, handle: _put_raw(out, texture_object(handle).raw),
+    "cuSurfObjectGetResourceDesc": lambda out, handle: _put_raw(out, surface_resource(handle).raw),
+}
