@@ -12,6 +12,8 @@ _80, _90, _100 = (having(f"sm_{n}") for n in (80, 90, 100))
 _PAIRED = having("tcgen05")
 _HINT = "{.hint=L2::cache_hint}"
 _POLICY = "policy:u64@L2::cache_hint"
+#: the addresses of a copy
+_BETWEEN = "[dst:to/b32], [src:from/b32]"
 #: bytes of a bulk copy
 _SIZE = "size:u32<0..1048560/16>"
 _BYTES = "mbarrier::complete_tx::bytes"
@@ -24,7 +26,7 @@ _COPIES = (
         Row(
             f"cp.async!.cache={cache}.to=shared|shared::cta.from=global{_HINT}"
             "{.prefetch=L2::64B|L2::128B|L2::256B}",
-            f"[dst:to], [src:from], size={sizes}, ignore:pred?, source_size:u32?, {_POLICY}",
+            f"{_BETWEEN}, size={sizes}, ignore:pred?, source_size:u32?, {_POLICY}",
             "",
             _80,
             "7.0",
@@ -35,41 +37,47 @@ _COPIES = (
     Row("cp.async.commit_group!", "", "", _80, "7.0"),
     Row("cp.async.wait_group!", "n=0..2147483647", "", _80, "7.0"),
     Row("cp.async.wait_all!", "", "", _80, "7.0"),
-    Row(
-        "cp.async.mbarrier.arrive!{.noinc}{.space=shared|shared::cta}.type=b64",
-        "[mbarrier:space]",
-        "",
-        _80,
-        "7.0",
-        needs=(Needs("shared::cta", version="7.8"),),
+    *(
+        Row(
+            f"cp.async.mbarrier.arrive!{{.noinc}}{space}.type=b64",
+            mbarrier,
+            "",
+            _80,
+            "7.0",
+            needs=(Needs("shared::cta", version="7.8"),),
+        )
+        for space, mbarrier in (
+            ("", "[mbarrier:+]"),
+            (".space=shared|shared::cta", "[mbarrier:space]"),
+        )
     ),
 )
 
 _BULK = (
     Row(
         f"cp.async.bulk!.to=shared::cluster.from=global.{_BYTES}{_MULTICAST}{_HINT}",
-        f"[dst:to], [src:from], {_SIZE}, [mbarrier:shared], {_MASK}, {_POLICY}",
+        f"{_BETWEEN}, {_SIZE}, [mbarrier:shared], {_MASK}, {_POLICY}",
         "",
         _90,
         "8.0",
     ),
     Row(
         f"cp.async.bulk!.to=shared::cta.from=global.{_BYTES}{_HINT}",
-        f"[dst:to], [src:from], {_SIZE}, [mbarrier:shared], {_POLICY}",
+        f"{_BETWEEN}, {_SIZE}, [mbarrier:shared], {_POLICY}",
         "",
         _90,
         "8.6",
     ),
     Row(
         f"cp.async.bulk!.to=shared::cluster.from=shared::cta.{_BYTES}",
-        f"[dst:to], [src:from], {_SIZE}, [mbarrier:shared]",
+        f"{_BETWEEN}, {_SIZE}, [mbarrier:shared]",
         "",
         _90,
         "8.0",
     ),
     Row(
         f"cp.async.bulk!.to=global.from=shared::cta.bulk_group{_HINT}{{.cp_mask}}",
-        f"[dst:to], [src:from], {_SIZE}, {_POLICY}, byte_mask:u16@cp_mask",
+        f"{_BETWEEN}, {_SIZE}, {_POLICY}, byte_mask:u16@cp_mask",
         "",
         _90,
         "8.0",
@@ -77,14 +85,14 @@ _BULK = (
     ),
     Row(
         f"cp.async.bulk.prefetch!.L2.from=global{_HINT}",
-        f"[src:from], {_SIZE}, {_POLICY}",
+        f"[src:from/b32], {_SIZE}, {_POLICY}",
         "",
         _90,
         "8.0",
     ),
     Row(
         "multimem.cp.async.bulk!.to=global.from=shared::cta.bulk_group{.cp_mask}",
-        f"[dst:to], [src:from], {_SIZE}, byte_mask:u16@cp_mask",
+        f"{_BETWEEN}, {_SIZE}, byte_mask:u16@cp_mask",
         "",
         _90,
         "9.1",
@@ -113,7 +121,7 @@ _REDUCTIONS = (
     *(
         Row(
             f"cp.reduce.async.bulk!.to=shared::cluster.from=shared::cta.{_BYTES}.{operation}.type={types}",
-            f"[dst:to], [src:from], {_SIZE}, [mbarrier:shared]",
+            f"{_BETWEEN}, {_SIZE}, [mbarrier:shared]",
             "atomic.update",
             _90,
             "8.0",
@@ -123,7 +131,7 @@ _REDUCTIONS = (
     *(
         Row(
             f"cp.reduce.async.bulk!.to=global.from=shared::cta.bulk_group{_HINT}.{operation}.type={types}",
-            f"[dst:to], [src:from], {_SIZE}, {_POLICY}",
+            f"{_BETWEEN}, {_SIZE}, {_POLICY}",
             "atomic.update",
             _90,
             "8.0",
@@ -134,7 +142,7 @@ _REDUCTIONS = (
     *(
         Row(
             f"multimem.cp.reduce.async.bulk!.to=global.from=shared::cta.bulk_group.{operation}.type={types}",
-            f"[dst:to], [src:from], {_SIZE}",
+            f"{_BETWEEN}, {_SIZE}",
             "atomic.update",
             _90,
             "9.1",
@@ -159,7 +167,7 @@ def _tensor_copies() -> Iterator[Row]:
     )
     groups = tuple(Needs(f"cta_group::{n}", _PAIRED, "8.6") for n in (1, 2))
     for mode, dims, coordinates, extra, targets, to_own in loads:
-        source, version = f"[map;{coordinates}]", "8.0" if targets is _90 else "8.6"
+        source, version = f"[map:/b32;{coordinates}]", "8.0" if targets is _90 else "8.6"
         for to, found, since in (
             ("shared::cluster", targets, version),
             ("shared::cta", to_own, "8.6"),
@@ -181,7 +189,7 @@ def _tensor_copies() -> Iterator[Row]:
         (".mode=im2col_no_offs", cut, "dim", _90, "8.0"),
     )
     for mode, dims, coordinates, targets, version in stores:
-        stored = f"[map;{coordinates}], [src:shared], {_POLICY}"
+        stored = f"[map:/b32;{coordinates}], [src:shared], {_POLICY}"
         yield Row(
             f"cp.async.bulk.tensor!.{dims}.to=global.from=shared::cta{mode}.bulk_group{_HINT}",
             stored, "", targets, version,
@@ -361,7 +369,7 @@ _TENSORMAPS = (
     ),
     Row(
         "tensormap.cp_fenceproxy!.to=global.from=shared::cta.tensormap::generic.release.scope=cta|cluster|gpu|sys.sync.aligned",
-        "[dst:to], [src:from], size=128",
+        f"{_BETWEEN}, size=128",
         "",
         _90,
         "8.3",
@@ -373,7 +381,7 @@ _TENSORMAPS = (
 _CANCEL = (
     Row(
         "clusterlaunchcontrol.try_cancel.async!{.space=shared::cta}.mbarrier::complete_tx::bytes{.multicast=multicast::cluster::all}.type=b128",
-        "[dst:space], [mbarrier:shared]",
+        "[dst:space/b32], [mbarrier:shared]",
         "",
         _100,
         "8.6",

@@ -128,7 +128,7 @@ _SYNCHRONISATION = (
     _Fence("fence.proxy!.tensormap::generic.release.scope=cta|cluster|gpu|sys", "", "", _90, "8.3"),
     _Fence(
         "fence.proxy!.tensormap::generic.acquire.scope=cta|cluster|gpu|sys",
-        "[a], size=128",
+        "[a:/b32], size=128",
         "",
         _90,
         "8.3",

@@ -98,7 +98,7 @@ _ADDRESSES = (
         "prefetch{.space=global}.level=L2::evict_last|L2::evict_normal", "[a:space]", "", _80, "7.4"
     ),
     _Hint("prefetch{.space=const|param}.tensormap", "[a:space+]", "", _90, "8.0"),
-    _Hint("prefetchu.L1", "[a]", version="2.0"),
+    _Hint("prefetchu.L1", "[a:global]", version="2.0"),
     _Hint("applypriority{.space=global}.L2::evict_normal", "[a:space], size=128", "", _80, "7.4"),
     _Hint("discard{.space=global}.L2", "[a:space], size=128", "", _80, "7.4"),
     _Hint(
@@ -125,17 +125,20 @@ _ADDRESSES = (
         effects="pure",
         needs=_GENERIC_NEEDS,
     ),
-    Row(
-        "cvta{.to}!.space=const|global|local|shared|shared::cta|shared::cluster|param|param::entry"
-        ".type=u64",
-        "d, a&",
-        version="2.0",
-        effects="pure points",
-        needs=_GENERIC_NEEDS,
+    *(
+        Row(
+            f"cvta{to}.space=const|global|local|shared|shared::cta|shared::cluster|param|param::entry"
+            ".type=u64",
+            operands,
+            version="2.0",
+            effects="pure points",
+            needs=_GENERIC_NEEDS,
+        )
+        for to, operands in (("", "d, a&space"), (".to!", "d, a"))
     ),
     *(
         Row(f"{name}{{.space=shared::cluster}}.type=u32|u64", ops, "", _90, "7.8", effects="pure")
-        for name, ops in (("mapa", "d, a&, b:u32"), ("getctarank", "d:u32, a&"))
+        for name, ops in (("mapa", "d, a&shared, b:u32"), ("getctarank", "d:u32, a&shared"))
     ),
 )
 
