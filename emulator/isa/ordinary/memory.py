@@ -88,6 +88,8 @@ def _rows(forms: Iterator[tuple[str, bool]], operands: str, effects: str) -> Ite
 
 
 _LOAD = "reads polls"
+#: orders that statements of .mmio got later
+_ORDERED = ("acquire", "release")
 _GENERIC_NEEDS = (*MEMORY_NEEDS, Needs("param", version="7.7"))
 
 _Hint = partial(Row, effects="hint")
@@ -156,14 +158,14 @@ ROWS = (
     ),
     *(
         Row(
-            f"{name}.mmio.relaxed.sys{{.space=global}}.type={_SMALL}|{_DOUBLE}",
+            f"{name}.mmio.semantics={orders}.sys{{.space=global}}.type={_SMALL}|{_DOUBLE}|b128",
             operands,
-            needs=MEMORY_NEEDS,
+            needs=(*MEMORY_NEEDS, *(Needs(f"mmio {x}", version="9.3") for x in _ORDERED)),
             effects=effects,
         )
-        for name, operands, effects in (
-            ("ld", "d:type+, [a:space]", _LOAD),
-            ("st", "[a:space], b:type+", "writes"),
+        for name, orders, operands, effects in (
+            ("ld", "relaxed|acquire", "d:type+, [a:space]", _LOAD),
+            ("st", "relaxed|release", "[a:space], b:type+", "writes"),
         )
     ),
     Row(
