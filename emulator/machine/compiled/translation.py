@@ -293,7 +293,7 @@ def _convert_address(t: NativeFunction, statement: Statement, ins: OrdinaryInstr
     words = t.read(statement.operands["a"], "u64")
     if window:
         words = t.b.and_(words, t.e.word(64, (1 << WINDOW_BITS) - 1))
-        if not ins.modifiers["to"]:
+        if not ins.modifiers.get("to"):
             words = t.b.add(words, t.e.word(64, window))
     t.write(statement.operands["d"], "u64", words, t.guard(statement))
 
