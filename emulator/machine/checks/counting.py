@@ -27,7 +27,7 @@ from emulator.layout.descriptor import Descriptor
 from emulator.layout.tile import TileShape
 from emulator.machine.checks.banks import BANK, BANKS, Banks, Rows, rows_of
 from emulator.machine.checks.counters import WARP, Count, Counts, Numbers
-from emulator.machine.shared.operands import space_of
+from emulator.machine.shared.operands import constant, space_of
 from emulator.machine.shared.place import Place
 from emulator.machine.shared.waiting import State
 from emulator.machine.vector.operands import active, addresses, reader, selected
@@ -224,9 +224,7 @@ def _copies(statement: Statement, function: Function) -> Measure:
     """cp.async: reads sectors of global memory and writes shared memory as a store does."""
     to = addresses(statement.operands["dst"], function)
     from_ = addresses(statement.operands["src"], function)
-    bound, given = statement.operands["size"], statement.operands.get("source_size")
-    assert isinstance(bound, Constant)
-    size = bound.word
+    size, given = constant(statement, "size"), statement.operands.get("source_size")
     used = reader(given, "u32", function) if given is not None else None
     left_out = statement.operands.get("ignore")
     ignored = reader(left_out, "pred", function) if left_out is not None else None

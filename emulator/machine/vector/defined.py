@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from emulator.errors import UndefinedError
 from emulator.isa.matrix import MatrixInstruction
+from emulator.machine.shared.operands import word_of
 from emulator.machine.shared.ordering import WgmmaOrder
 from emulator.machine.shared.state import unwritten
 from emulator.machine.vector.compute import Step
@@ -141,8 +142,7 @@ class Defined:
     ) -> Step:
         """wgmma.fence, commit_group and wait_group."""
         bound = next(iter(statement.operands.values()), Constant(0))
-        assert isinstance(bound, Constant)
-        find, state, count = active(statement.guard), self._state, bound.word
+        find, state, count = active(statement.guard), self._state, word_of(bound)
         guard = self._guard(statement)
 
         def watched(s: Strand) -> None:

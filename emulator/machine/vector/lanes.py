@@ -12,7 +12,7 @@ from emulator.arith.scalar.rule import bind_arrays
 from emulator.machine.shared.failure import Failure
 from emulator.machine.shared.operands import ordinary
 from emulator.machine.shared.waiting import State
-from emulator.machine.vector.compute import destinations, guarded, sources
+from emulator.machine.vector.compute import guarded, operands_of
 from emulator.machine.vector.operands import reader
 from emulator.machine.vector.strand import WARP, Parked, Strand
 from emulator.ptx.program import Function, Statement
@@ -117,7 +117,7 @@ def step(statement: Statement, function: Function) -> Callable[[Strand], None]:
     """shfl, vote, match, redux, elect, activemask, by the rules of `arith.scalar.lanes`."""
     ins = ordinary(statement)
     compute = bind_arrays(ins)
-    reads, writes = sources(statement, function), destinations(statement, function)
+    reads, writes = operands_of(statement, function)
     mask = reads[-1] if "membermask" in statement.signature else None
 
     def run(s: Strand) -> None:
