@@ -77,7 +77,7 @@ class Count:
         return self.place.source[0] if self.place.source else f"PTX line {self.place.line}"
 
     @property
-    def data(self) -> dict[str, Any]:
+    def data(self) -> dict[str, object]:
         """The count as JSON keeps it."""
         return {
             "line": self.place.line, "source": list(self.place.source), "opcode": self.opcode,

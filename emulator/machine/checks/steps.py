@@ -304,10 +304,9 @@ def _wait_copies(statement: Statement, function: Function) -> After:
     newest = 0 if everything else constant(statement, "n")
 
     def after(watch: Watch, s: Strand, lanes: Lanes) -> None:
-        events: Any = watch.copies.wait(lanes, newest, watch.now)
-        events = watch.now if everything else events
+        events = watch.copies.wait(lanes, newest, watch.now)
         own = watch.clocks.own[Aspect.COPIES]
-        own[lanes] = np.maximum(own[lanes], events)
+        own[lanes] = np.maximum(own[lanes], watch.now if everything else events)
 
     return after
 
@@ -351,9 +350,9 @@ def _multiplied(statement: Statement, function: Function) -> After:
     return after
 
 
-def _spoilt(tile: Bools, size: int) -> Any:
+def _spoilt(tile: Bools, size: int) -> Bools:
     """The rows of a tile of which an element is spoilt."""
-    return tile.reshape(size, -1).any(1) if tile.size else np.zeros(size, np.bool_)
+    return np.any(tile.reshape(size, -1), 1) if tile.size else np.zeros(size, np.bool_)
 
 
 def _wgmma_fence(statement: Statement, function: Function) -> After:

@@ -70,20 +70,13 @@ def _external(place: FlowContext, passed: Call) -> Next:
     arguments = [bound.index for bound in passed.arguments if isinstance(bound, Register)]
 
     def run(thread: Thread) -> int:
-        given = [_integer(thread.registers[index]) for index in arguments]
+        given = [thread.registers[index] for index in arguments]
         value = function(Host(Issuer(thread, [])), given)
         for index in passed.results:
-            held = thread.registers[index]
-            in_bytes = isinstance(held, bytes)
-            thread.registers[index] = value.to_bytes(len(held), "little") if in_bytes else value
+            thread.registers[index] = value
         return place.following
 
     return run
-
-
-def _integer(held: int | bytes) -> int:
-    """A register's word, or the bytes of a parameter."""
-    return held if isinstance(held, int) else int.from_bytes(held, "little")
 
 
 #: first word of an opcode -> where threads go on

@@ -1,15 +1,14 @@
 """Reference engine: parts of a launch under way, threads, warps, blocks and clusters, and what they
 hold.
 
-A register holds the integer of its bits, a predicate 0 or 1, a variable in .param its bytes. Other
-modules say what happens to all this: `schedule` who goes next.
+A register holds the integer of its bits, a predicate 0 or 1, and a variable in .param that of its
+bytes. Other modules say what happens to all this: `schedule` who goes next.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,9 +44,7 @@ class Frame(CallFrame):
     def __init__(self, function: Function, local: int = 0, return_pc: int = -1) -> None:
         super().__init__(function, local, return_pc)
         #: the value of a register before the first write: zeros
-        self.registers: list[Any] = [
-            bytes(info.zero.shape[1]) if info.type == "bytes" else 0 for info in function.registers
-        ]
+        self.registers = [0] * len(function.registers)
 
     def take(self, index: int, other: Frame, given: int) -> None:
         self.registers[index] = other.registers[given]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 from dtypes import Array
 from emulator.arith.scalar.rule import bind_arrays
@@ -38,7 +37,9 @@ def _number(word: int) -> Read:
 Masked = Callable[[Strand, Array | None], None]
 
 
-def _computation(compute: Callable[..., Any], reads: list[Read], writes: list[Write]) -> Masked:
+def _computation(
+    compute: Callable[..., Array | tuple[Array, ...]], reads: list[Read], writes: list[Write]
+) -> Masked:
     if len(writes) > 1:
 
         def run(s: Strand, mask: Array | None) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
@@ -134,7 +133,9 @@ def step(statement: Statement, function: Function) -> Callable[[Strand], None]:
     return run
 
 
-def _by_mask(compute: Callable[..., Any], words: list[Array], active: Array) -> tuple[Array, ...]:
+def _by_mask(
+    compute: Callable[..., Array | tuple[Array, ...]], words: list[Array], active: Array
+) -> tuple[Array, ...]:
     """Results of all lanes; those of a warp with one membermask, the last operand, compute
     together."""
     masks = np.broadcast_to(words[-1] if words else np.uint32(0), active.shape)
