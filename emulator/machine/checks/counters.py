@@ -13,8 +13,6 @@ from typing import Any, NamedTuple
 from emulator.machine.checks.banks import Banks, Rows
 from emulator.machine.shared.place import Place
 
-WARP = 32
-
 
 @dataclass(slots=True)
 class Numbers:

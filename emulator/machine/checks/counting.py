@@ -26,12 +26,12 @@ from emulator.isa.wmma import WmmaMultiply
 from emulator.layout.descriptor import Descriptor
 from emulator.layout.tile import TileShape
 from emulator.machine.checks.banks import BANK, BANKS, Banks, Rows, rows_of
-from emulator.machine.checks.counters import WARP, Count, Counts, Numbers
+from emulator.machine.checks.counters import Count, Counts, Numbers
 from emulator.machine.shared.operands import constant, space_of
 from emulator.machine.shared.place import Place
 from emulator.machine.shared.waiting import State
 from emulator.machine.vector.operands import active, addresses, reader, selected
-from emulator.machine.vector.strand import Parked, Strand
+from emulator.machine.vector.strand import WARP, Parked, Strand
 from emulator.machine.vector.watching import StepOrEnd
 from emulator.memory.arena import ADDRESS_BITS
 from emulator.memory.windows import LOCAL, SHARED, WINDOW_BITS

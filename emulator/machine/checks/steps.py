@@ -24,7 +24,7 @@ from emulator.machine.shared.products import is_wgmma
 from emulator.machine.shared.tensor_order import STORE, Load
 from emulator.machine.vector.lanes import by_warp, present
 from emulator.machine.vector.operands import reader
-from emulator.machine.vector.strand import Lanes, Strand
+from emulator.machine.vector.strand import WARP, Lanes, Strand
 from emulator.ptx.program import Function, Program, Statement, registers_of
 
 Step = Callable[[Strand], None]
@@ -204,7 +204,7 @@ def _shuffle(
         own = s.lanes % 32
         source = sources(s)
         masks = np.broadcast_to(members(s), own.shape).astype(np.int64)
-        there = by_warp(s, np.ones(len(s), np.bool_)) if len(s) % 32 else present(s)
+        there = by_warp(s, np.ones(len(s), np.bool_)) if len(s) % WARP else present(s)
         bits = (there * (1 << np.arange(32))).sum(1)
         warps = np.repeat(bits, there.sum(1)) if len(s) else bits
         wrong = masks >> source & 1 == 0

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar, cast, get_args
 
 from emulator.errors import EmulatorError, OperandError, hint, needed, one_of, quoted, runs, whole
+from emulator.layout.lanemap import WARP
 from emulator.machine.debugger.expressions import Expression, Value
 from emulator.machine.debugger.locations import Line, Locations
 from emulator.machine.debugger.looking import Focus, Looking
@@ -581,7 +582,7 @@ class Debugger:
         if error.block is not None and error.threads:
             number = number_of("thread", error.threads[0], launch.block)
             block = number_of("block", error.block, launch.grid)
-            self.focused = Focus(block, *divmod(number, 32))
+            self.focused = Focus(block, *divmod(number, WARP))
 
     # --- looking: what `look` has, by gdb's names ---
 

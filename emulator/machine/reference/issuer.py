@@ -12,7 +12,7 @@ from dtypes import Array
 from emulator.arith.scalar.rule import bind_reference
 from emulator.arith.scalar.types import TYPES
 from emulator.isa.ordinary.instruction import OrdinaryInstruction
-from emulator.layout.grids import WARP
+from emulator.layout.lanemap import WARP
 from emulator.machine.reference import mbarriers, memory
 from emulator.machine.reference.compute import ThreadStep, guarded
 from emulator.machine.reference.fragments import Threads, same

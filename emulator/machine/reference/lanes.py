@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from emulator.arith.scalar.rule import bind_reference
-from emulator.layout.grids import WARP
+from emulator.layout.lanemap import WARP
 from emulator.machine.reference.compute import operands_of
 from emulator.machine.reference.operands import guard_of, reader
 from emulator.machine.reference.thread import Thread, Together

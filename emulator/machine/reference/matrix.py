@@ -15,7 +15,7 @@ from emulator.isa.instruction import Instruction
 from emulator.isa.matrix import MatrixInstruction
 from emulator.isa.movement import Movement
 from emulator.isa.wmma import WmmaMultiply, WmmaTransfer
-from emulator.layout.grids import WARP
+from emulator.layout.lanemap import WARP
 from emulator.machine.reference import memory, wgmma
 from emulator.machine.reference.fragments import Fetch, Registers, Threads, same
 from emulator.machine.reference.operands import Read, addresses, guard_of, reader

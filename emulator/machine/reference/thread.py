@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from dtypes import Array
 from emulator.arith import Engine
-from emulator.layout.grids import WARP
+from emulator.layout.lanemap import WARP, WARPGROUP
 from emulator.machine.shared.arrivals import Bits, BlockBarriers, ClusterBarriers, Lanes, bits_of
 from emulator.machine.shared.control import CallFrame, check_local
 from emulator.machine.shared.convergence import Convergence
@@ -29,9 +29,6 @@ from emulator.memory.arena import Arena
 from emulator.memory.tensor_memory import TensorMemory
 from emulator.ptx.program import Call, Function, Program
 from emulator.targets import Target
-
-WARPGROUP = 128
-
 
 # --- threads --------------------------------------------------------------------------------------
 

@@ -10,7 +10,7 @@ import numpy as np
 from dtypes import Array
 from emulator.isa.movement import ROW_BYTES, Movement
 from emulator.isa.signature import Operand
-from emulator.layout.grids import WARP
+from emulator.layout.lanemap import WARP
 from emulator.machine.shared.operands import signed, word_type
 from emulator.memory.arena import AccessError, Fault
 from emulator.ptx.program import Bound, Statement, Vector

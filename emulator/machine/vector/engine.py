@@ -261,7 +261,7 @@ class Grid:
         memory = self.shared_bytes + self.function.local_bytes * self.threads
         if self.watch is not None:
             memory += self.watch.bytes_of_block(self.shared_bytes)
-        lanes = -(-self.threads // 32) * 32
+        lanes = -(-self.threads // WARP) * WARP
         count = max(1, min(self.lanes_together() // lanes, _MEMORY // max(1, memory)))
         if self._may_cancel:
             count = min(count, self.processors)

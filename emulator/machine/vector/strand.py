@@ -21,6 +21,8 @@ from numpy.typing import NDArray
 
 from dtypes import Array
 from emulator.errors import UnsupportedError
+from emulator.layout.lanemap import WARP as WARP
+from emulator.layout.lanemap import WARPGROUP as WARPGROUP
 from emulator.machine.shared.control import CallFrame
 from emulator.machine.shared.waiting import State
 
@@ -28,8 +30,6 @@ if TYPE_CHECKING:
     from emulator.ptx.program import Call, Function
 
 Lanes = NDArray[np.int64]
-
-WARP, WARPGROUP = 32, 128
 
 
 class Parked(Exception):
