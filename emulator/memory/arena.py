@@ -133,7 +133,7 @@ class Words:
             out[mask] = view[places]
         return out
 
-    def __setitem__(self, index: Indexes, words: Any) -> None:
+    def __setitem__(self, index: Indexes, words: Array) -> None:
         words = np.broadcast_to(words, (*index.shape, *self.shape[1:]))
         for view, mask, places in self._parts(index):
             view[places] = words[mask]
@@ -636,6 +636,6 @@ class Arena:
         raise AccessError(Fault(index, address, kind, reason))
 
 
-def bytes_view(array: Any) -> Array:
+def bytes_view(array: Array) -> Array:
     """The bytes of a C-contiguous array, a view."""
     return np.ndarray((array.nbytes,), np.uint8, array)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -102,7 +102,7 @@ class Texture:
 
     def __init__(
         self,
-        array: Any,
+        array: object,
         *,
         channels: Literal[1, 2, 4] = 1,
         layered: bool = False,

@@ -152,13 +152,13 @@ class Executor:
 
     @property
     def stack_top(self) -> int:
-        return self.wave.stack_top(self.strand)
+        return self.strand.frames[-1].top
 
     def set_stack(self, end: int) -> None:
         self.strand.frames[-1].stack = end
 
     def need_local(self, size: int) -> None:
-        self.wave.grid.need_local(self.wave, size)
+        self.strand.need_local(size)
 
     # --- mbarriers ---
 

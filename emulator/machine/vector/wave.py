@@ -538,11 +538,6 @@ class Wave:
     def launch(self) -> RunningLaunch:
         return self.grid.launch
 
-    def stack_top(self, strand: Strand) -> int:
-        """First byte of local memory that no frame of a strand takes."""
-        frame = strand.frames[-1]
-        return max(frame.stack, frame.local + frame.function.local_bytes)
-
     def row(self, strand: Strand) -> Lanes:
         """For each lane the number of its thread block in the wave."""
         found: Lanes | None = strand.marks.get("row")

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from dtypes import Array
 from emulator.arith.fast.threads import in_parts
+from emulator.layout.lanemap import WARP
 from emulator.machine.module import Kernel
 from emulator.targets import Chip
 from emulator.tools.pytorch.device.family import Answer, Request, call_on_cpu, on_chip
@@ -23,7 +24,7 @@ from emulator.tools.pytorch.device.kernel import compute_alone, find_kernel, lau
 from emulator.tools.pytorch.exact import why_exact, why_of_doubles
 from emulator.tools.pytorch.operations import ON_CPU
 
-_THREADS, _WARP = 128, 32
+_THREADS = 128
 #: blocks at most: a thread that computes many elements costs less than many threads
 _BLOCKS = 64
 #: elements that are computed together, so that they stay in the cache
@@ -402,7 +403,7 @@ def run_kernel(
     if compute_alone(kernel, [*operands, *[None] * (missing + 3), *rest], out):
         return
     blocks = min(-(-count // _THREADS), _BLOCKS)
-    share = -(-count // (blocks * _THREADS)) * _WARP
+    share = -(-count // (blocks * _THREADS)) * WARP
     launch(kernel, blocks, _THREADS, [*operands, *[0] * missing, out, count, share, *rest])
 
 
