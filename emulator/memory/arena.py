@@ -22,13 +22,14 @@ from numpy.typing import NDArray
 
 from dtypes import Array
 from emulator.arith.fast.scratch import Scratch
+from emulator.arith.fast.threads import copy_bytes
 from emulator.errors import OperandError
 from emulator.memory import multicast
 from emulator.memory.allocation import WORD, Allocation, Room, zeros_at
 from emulator.memory.multicast import Multicast, NoMulticast, OfDevices
 from emulator.memory.surface import Texels
 from emulator.memory.texture import Texture
-from emulator.memory.untouched import copy, copy_changed, zeros
+from emulator.memory.untouched import copy_changed, zeros
 
 T = TypeVar("T")
 Addresses = NDArray[np.uint64]
@@ -449,7 +450,7 @@ class Arena:
     def note(self, held: Array) -> None:
         """Keeps the bytes of an array, which are about to change."""
         if held.size and self.undoes:
-            self._journal.append((held, copy(_before.take(held.size), held)))
+            self._journal.append((held, copy_bytes(_before.take(held.size), held)))
 
     def forget(self) -> None:
         """Lets go of the journal: what was written stays."""

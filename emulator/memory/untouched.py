@@ -11,11 +11,8 @@ import numpy as np
 
 from dtypes import Array
 from emulator.arith.fast.scratch import LINE, at_line
-from emulator.arith.fast.threads import in_parts
 from emulator.errors import OperandError
 
-#: bytes to copy that are worth a thread
-_WORTH_A_THREAD = 1 << 21
 #: words of 8 bytes that are compared and copied at a time
 _PIECE = 1 << 17
 
@@ -27,17 +24,6 @@ def zeros(size: int) -> Array:
         return at_line(np.zeros(size + LINE, np.uint8))[:size]
     except MemoryError:
         raise OperandError(f"there is no memory for {size:,} bytes") from None
-
-
-def copy(out: Array, held: Array) -> Array:
-    """Copies bytes to `out`, in several threads where they are many; returns it."""
-
-    def piece(first: int, last: int) -> int:
-        out[first:last] = held[first:last]
-        return 0
-
-    in_parts(piece, len(held), 1 + len(held) // _WORTH_A_THREAD, 1)
-    return out
 
 
 def copy_changed(to: Array, source: Array) -> None:

@@ -69,6 +69,7 @@ _MOST_PHASES = 32
 _MOST_REFUSED = 8
 #: where `TOTALS` stand, and what they start with
 _NUMBERS, _TOTALS = {name: i for i, name in enumerate(TOTALS)}, [x for _, x in TOTALS.values()]
+_PHASE = CALL.index("phase")
 #: bits of the number of entries of the smallest table of claims
 _FEWEST_CLAIMS = 10
 
@@ -127,8 +128,9 @@ class Loop:
         #: for how many threads its barriers are, 0: all of a block
         self._barriers = {threads_of_barrier(x.barrier) for x in parts if x.barrier is not None}
         self._polls = any(part.polls for part in parts if part.goes_back)
-        #: statements of the longest part
-        self._longest = max(part.count for part in parts)
+        #: statements of each part, and of the longest
+        self._counts = np.array([part.count for part in parts], np.int64)
+        self._longest = int(self._counts.max())
         #: what a warp has to do in a part, in statements; how many parts it executed lately
         self._work = 1 + work_of(statements, target) // len(parts)
         self._usual = 16
@@ -271,14 +273,10 @@ class Loop:
         lengths, hashes = call.record("parts"), call.record("hash")
         if call.total("hash_least") == call.total("hash_most"):
             return int(call.record("statements")[0]), (hashes[:1], lengths[:1])
-        lengths, hashes = np.ascontiguousarray(lengths), np.ascontiguousarray(hashes)
-        weights = np.array([part.count for part in self.parts], np.int64)
         # Groups that execute the same parts do so together: one stands for all of them.
         chosen = one_of_each(hashes)
-        alone, ends = np.zeros_like(lengths), np.zeros_like(lengths)
-        alone[chosen] = lengths[chosen]
-        parts = merged(call.trace, alone, ends)
-        return int(weights[parts].sum()), (hashes[chosen], ends[chosen])
+        parts, ends = merged(call.trace, chosen, lengths[chosen], len(self.parts))
+        return int(self._counts[parts].sum()), (hashes[chosen], ends)
 
     def _first_failure(
         self, layout: Layout, call: _Call, ends: tuple[Array, Array]
@@ -488,14 +486,17 @@ class _Native:
         shared = address_of(arguments), address_of(context), address_of(call.words)
 
         def run(threads: int, reach: tuple[int, int] | None = None) -> int:
-            starts, found = layout.starts, 0
+            starts, found, phase = layout.starts, 0, call.words[_PHASE]
             if reach is not None:
                 # The first block stores alone: the journal then keeps what all are to write.
                 with arena.expecting(*reach):
                     found, starts = compute(*starts[:2].tolist(), *shared), starts[1:]
             if len(starts) > 1:
                 cuts = starts[cuts_of(len(starts) - 1, threads)]
-                found = reduce(or_, in_native_parts(compute, cuts, threads, *shared), found)
+                # The next phase, or the next wave, follows soon.
+                more = phase == APART or s.wave.grid.has_others
+                parts = in_native_parts(compute, cuts, threads, *shared, more=more)
+                found = reduce(or_, parts, found)
             call.found = found
             return found
 
