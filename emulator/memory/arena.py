@@ -330,6 +330,14 @@ class Arena:
         found = self._allocations[at] if at >= 0 else None
         return found if found is not None and address < found.end else None
 
+    def held_at(self, address: int, size: int) -> Array | None:
+        """The bytes at an address; None where a read of a word of this size is refused."""
+        found = self.find(address)
+        if found is None or found.freed or address + size > found.end or address % size:
+            return None
+        first = address - found.address
+        return found.held[first : first + size]
+
     def nearest(self, address: int) -> Allocation | None:
         """The allocation that holds an address or lies next to it."""
         at = bisect_right(self._addresses, address)

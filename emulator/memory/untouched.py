@@ -15,6 +15,8 @@ from emulator.errors import OperandError
 
 #: words of 8 bytes that are compared and copied at a time
 _PIECE = 1 << 17
+#: bytes that are copied at once
+_LITTLE = 1 << 12
 
 
 def zeros(size: int) -> Array:
@@ -28,7 +30,7 @@ def zeros(size: int) -> Array:
 
 def copy_changed(to: Array, source: Array) -> None:
     """Copies the bytes of `source`, but for pieces in which `to`, of the same length, has them."""
-    whole = len(source) // 8 * 8
+    whole = len(source) // 8 * 8 if len(source) > _LITTLE else 0
     to[whole:] = source[whole:]
     words, given = to[:whole].view(np.uint64), source[:whole].view(np.uint64)
     for first in range(0, len(given), _PIECE):

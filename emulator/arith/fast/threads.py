@@ -161,16 +161,32 @@ def in_native_parts(
 def copy_bytes(to: Array, source: Array) -> Array:
     """Copies bytes to an array of as many, which it returns, in several threads where they are many
     and machine code has threads that wait."""
-    threads = 1 + len(source) // _BYTES_WORTH_A_THREAD
-    if threads > 1 and _crew.cache_info().currsize:
+    if _are_worth_threads(to):
         from emulator.arith.fast.kernels import crew
 
-        given = address_of(to), address_of(source)
-        cuts = cuts_of(len(source), threads)
-        in_native_parts(crew.copier(), cuts, threads, *given, more=True)
+        _on_bytes(crew.of_bytes()[0], to, address_of(source))
     else:
         to[:] = source
     return to
+
+
+def clear_bytes(to: Array) -> None:
+    """Zeros in an array of bytes, in several threads as `copy_bytes`."""
+    if _are_worth_threads(to):
+        from emulator.arith.fast.kernels import crew
+
+        _on_bytes(crew.of_bytes()[1], to)
+    else:
+        to.fill(0)
+
+
+def _are_worth_threads(held: Array) -> bool:
+    return len(held) > _BYTES_WORTH_A_THREAD and _crew.cache_info().currsize > 0
+
+
+def _on_bytes(function: Callable[..., int], to: Array, *given: int) -> None:
+    threads = 1 + len(to) // _BYTES_WORTH_A_THREAD
+    in_native_parts(function, cuts_of(len(to), threads), threads, address_of(to), *given, more=True)
 
 
 def run_in_threads(tasks: Callable[..., None], count: int, work: int, *arguments: Any) -> None:

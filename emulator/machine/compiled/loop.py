@@ -18,7 +18,7 @@ from dtypes import Array
 from emulator.arith.engines import Engine, by_kernels, may_use_kernels
 from emulator.arith.fast.kernels import machine_code
 from emulator.arith.fast.scratch import LINE, Scratch, at_line
-from emulator.arith.fast.threads import cuts_of, in_native_parts, processors
+from emulator.arith.fast.threads import clear_bytes, cuts_of, in_native_parts, processors
 from emulator.arrays import address_of
 from emulator.machine.compiled import mbarriers, near, products, warpgroups
 from emulator.machine.compiled.atomics import order_matters
@@ -67,9 +67,9 @@ _MOST_VAIN = 8
 _MOST_PHASES = 32
 #: phases of blocks that could not store at the same time before it is tried no more
 _MOST_REFUSED = 8
-#: where `TOTALS` stand, and what they start with
-_NUMBERS, _TOTALS = {name: i for i, name in enumerate(TOTALS)}, [x for _, x in TOTALS.values()]
-_PHASE = CALL.index("phase")
+#: where words of a call stand, and `TOTALS`; what those start with
+_PLACES, _NUMBERS = ({name: i for i, name in enumerate(names)} for names in (CALL, TOTALS))
+_TOTALS = [word for _, word in TOTALS.values()]
 #: bits of the number of entries of the smallest table of claims
 _FEWEST_CLAIMS = 10
 
@@ -350,7 +350,7 @@ class _Call:
         bits = max(_FEWEST_CLAIMS, (claims - 1).bit_length())
         if claims:
             self._claims = self._table.take(8 << bits)
-            self._claims.fill(0)
+            clear_bytes(self._claims)
             address = address_of(self._claims)
         self.put(phase=phase, later=later, claims=address, shift=64 - bits)
         if later:
@@ -359,7 +359,7 @@ class _Call:
     def put(self, **words: int) -> None:
         """Changes words of the call."""
         for name, word in words.items():
-            self.words[CALL.index(name)] = word
+            self.words[_PLACES[name]] = word
 
     def reach(self) -> tuple[int, int]:
         """The addresses that were claimed in this phase, the first and the one behind the last."""
@@ -486,7 +486,7 @@ class _Native:
         shared = address_of(arguments), address_of(context), address_of(call.words)
 
         def run(threads: int, reach: tuple[int, int] | None = None) -> int:
-            starts, found, phase = layout.starts, 0, call.words[_PHASE]
+            starts, found, phase = layout.starts, 0, call.words[_PLACES["phase"]]
             if reach is not None:
                 # The first block stores alone: the journal then keeps what all are to write.
                 with arena.expecting(*reach):

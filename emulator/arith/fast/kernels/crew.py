@@ -244,16 +244,24 @@ define i64 @part(i64 %first, i64 %end, ptr %given) {{
 
 
 @lru_cache(maxsize=1)
-def copier() -> Callable[..., Any]:
-    """``copy(first, end, to, source)`` of bytes, between addresses."""
+def of_bytes() -> tuple[Callable[..., Any], Callable[..., Any]]:
+    """``copy(first, end, to, source)`` between addresses, and ``clear(first, end, to)``."""
     text = """
 declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
+declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)
 define i64 @copy(i64 %first, i64 %end, ptr %to, ptr %source) {
   %count = sub i64 %end, %first
   %a = getelementptr i8, ptr %to, i64 %first
   %b = getelementptr i8, ptr %source, i64 %first
   call void @llvm.memcpy.p0.p0.i64(ptr %a, ptr %b, i64 %count, i1 false)
   ret i64 0
+}
+define i64 @clear(i64 %first, i64 %end, ptr %to) {
+  %count = sub i64 %end, %first
+  %a = getelementptr i8, ptr %to, i64 %first
+  call void @llvm.memset.p0.i64(ptr %a, i8 0, i64 %count, i1 false)
+  ret i64 0
 }"""
-    kinds = ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p
-    return machine_code.function(text, "copy", ctypes.c_int64, *kinds)
+    word, pointer = ctypes.c_int64, ctypes.c_void_p
+    copy = machine_code.function(text, "copy", word, word, word, pointer, pointer)
+    return copy, machine_code.function(text, "clear", word, word, word, pointer)
