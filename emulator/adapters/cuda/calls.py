@@ -30,6 +30,19 @@ class CudaError(Exception):
         self.code = code
 
 
+def refuse_if(wrong: object, code: int = INVALID_VALUE) -> None:
+    """Ends the call with an error code where something is wrong."""
+    if wrong:
+        raise CudaError(code)
+
+
+def present(found: T | None, code: int = INVALID_VALUE) -> T:
+    """What was found; ends the call with an error code where it is None."""
+    if found is None:
+        raise CudaError(code)
+    return found
+
+
 def driver(*names: str) -> Callable[[Implementation], Implementation]:
     """Registers a function under its symbols in libcuda.so.1."""
     return lambda function: _register(DRIVER, names, function)
@@ -61,16 +74,14 @@ def put(address: int, form: str, *values: Any) -> None:
 
 def get(address: int, form: str) -> tuple[Any, ...]:
     """Reads values that a caller points to; raises CudaError for a null pointer."""
-    if not address:
-        raise CudaError(INVALID_VALUE)
+    refuse_if(not address)
     layout = _layout(form)
     return layout.unpack(ctypes.string_at(address, layout.size))
 
 
 def text_at(address: int) -> str:
     """A string in C."""
-    if not address:
-        raise CudaError(INVALID_VALUE)
+    refuse_if(not address)
     return ctypes.string_at(address).decode("utf-8", "replace")
 
 

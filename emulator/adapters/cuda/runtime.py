@@ -19,7 +19,9 @@ from emulator.adapters.cuda.calls import (
     get,
     handles,
     lasting,
+    present,
     put,
+    refuse_if,
     runtime,
     text_at,
 )
@@ -123,22 +125,15 @@ def register_managed(handle: int, host: int, _: int, name: int, *__: int) -> Non
 def kernel_of(host: int) -> Function:
     """The kernel of a stub, or of a kernel's handle."""
     if host not in _functions:
-        if host not in _kernels:
-            raise CudaError(_INVALID_FUNCTION)
-        image, name = _kernels[host]
+        image, name = present(_kernels.get(host), _INVALID_FUNCTION)
         _functions[host] = handles.find(image.load().function(name), Function)
     return _functions[host]
 
 
 def _symbol(host: int) -> tuple[int, int]:
     """Address and size of a variable on the device."""
-    if host not in _variables:
-        raise CudaError(_INVALID_SYMBOL)
-    image, name = _variables[host]
-    place = image.load().places.get(name)
-    if place is None:
-        raise CudaError(_INVALID_SYMBOL)
-    return place
+    image, name = present(_variables.get(host), _INVALID_SYMBOL)
+    return present(image.load().places.get(name), _INVALID_SYMBOL)
 
 
 # --- errors and devices ---------------------------------------------------------------------------
@@ -156,8 +151,7 @@ def _error_text(code: int, which: str) -> int:
 
 @runtime("cudaSetDevice", "cudaInitDevice")
 def set_device(number: int, *_: int) -> None:
-    if number:
-        raise CudaError(_NO_DEVICE)
+    refuse_if(number, _NO_DEVICE)
     if not device.context:
         devices.context_set(device.primary_context())
 

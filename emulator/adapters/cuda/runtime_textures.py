@@ -9,13 +9,12 @@ from functools import partial
 from typing import NamedTuple
 
 from emulator.adapters.cuda.calls import (
-    INVALID_VALUE,
     NOT_SUPPORTED,
     RUNTIME,
-    CudaError,
     get,
     handles,
     put,
+    refuse_if,
     runtime,
 )
 from emulator.adapters.cuda.driver import arrays, memory, textures
@@ -49,10 +48,8 @@ def channels_at(what: int) -> Channels:
     cannot have, or that is not modelled."""
     *bits, kind = get(what, "iiiii")
     given = [n for n in bits if n]
-    if (kind, bits[0]) not in _FORMATS:
-        raise CudaError(NOT_SUPPORTED)
-    if len(set(given)) > 1 or bits[: len(given)] != given:
-        raise CudaError(INVALID_VALUE)
+    refuse_if((kind, bits[0]) not in _FORMATS, NOT_SUPPORTED)
+    refuse_if(len(set(given)) > 1 or bits[: len(given)] != given)
     return Channels(_FORMATS[kind, bits[0]], len(given))
 
 
@@ -166,8 +163,7 @@ _given: dict[int, tuple[bytes, bytes]] = {}
 
 @runtime("cudaCreateTextureObject")
 def create_texture(out: int, resource: int, what: int, view: int) -> None:
-    if view:
-        raise CudaError(NOT_SUPPORTED)
+    refuse_if(view, NOT_SUPPORTED)
     held = ctypes.create_string_buffer(_driver_resource(resource))
     texture = ctypes.string_at(what, _TEXTURE_BYTES)
     found = textures.resource_at(ctypes.addressof(held))
@@ -184,8 +180,7 @@ def create_surface(out: int, resource: int) -> None:
 
 @runtime("cudaGetTextureObjectResourceDesc", "cudaGetSurfaceObjectResourceDesc")
 def resource_description(out: int, handle: int) -> None:
-    if handle not in _given:
-        raise CudaError(INVALID_VALUE)
+    refuse_if(handle not in _given)
     ctypes.memmove(out, _given[handle][0], _RESOURCE_BYTES)
 
 

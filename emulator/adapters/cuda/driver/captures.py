@@ -5,7 +5,15 @@ from __future__ import annotations
 import ctypes
 from typing import Any
 
-from emulator.adapters.cuda.calls import DRIVER, INVALID_VALUE, CudaError, driver, handles, put
+from emulator.adapters.cuda.calls import (
+    DRIVER,
+    INVALID_VALUE,
+    CudaError,
+    driver,
+    handles,
+    put,
+    refuse_if,
+)
 from emulator.adapters.cuda.driver.nodes import Graph, Node
 from emulator.adapters.cuda.driver.streams import INVALIDATED, Capture, Stream, stream_of
 
@@ -22,10 +30,8 @@ _told: dict[int, Any] = {}
 
 def _begin(handle: int, graph: Graph, tails: list[Node]) -> None:
     stream = stream_of(handle)
-    if handle in _LEGACY:
-        raise CudaError(_UNSUPPORTED)
-    if stream.capture is not None:
-        raise CudaError(_ILLEGAL_STATE)
+    refuse_if(handle in _LEGACY, _UNSUPPORTED)
+    refuse_if(stream.capture is not None, _ILLEGAL_STATE)
     Capture(graph, handle).join(stream, tails)
 
 
@@ -40,8 +46,7 @@ def end(stream: int, out: int) -> None:
         raise CudaError(_UNMATCHED)
     is_joined = _is_joined(capture, stream_of(stream))
     capture.end()
-    if capture.invalid:
-        raise CudaError(INVALIDATED)
+    refuse_if(capture.invalid, INVALIDATED)
     if not is_joined:
         capture.invalid = True
         raise CudaError(_UNJOINED)

@@ -21,6 +21,7 @@ from emulator.adapters.cuda.calls import (
     process,
     put,
     put_text,
+    refuse_if,
     text_at,
 )
 from emulator.adapters.cuda.chips import attributes, board, target
@@ -97,8 +98,7 @@ def check_error() -> None:
 
 def check_device(number: int) -> None:
     """Raises CudaError for a device that is not there."""
-    if number != 0:
-        raise CudaError(INVALID_DEVICE)
+    refuse_if(number != 0, INVALID_DEVICE)
 
 
 @driver("cuInit")
@@ -198,11 +198,9 @@ def primary_retain(out: int, number: int) -> None:
 
 
 @driver("cuDevicePrimaryCtxRelease_v2")
-def primary_release(number: int) -> int:
-    if not device.users:
-        return INVALID_CONTEXT
+def primary_release(number: int) -> None:
+    refuse_if(not device.users, INVALID_CONTEXT)
     device.users -= 1
-    return 0
 
 
 @driver("cuDevicePrimaryCtxGetState")
@@ -236,17 +234,15 @@ def context_set(handle: int) -> None:
 
 
 @driver("cuCtxPopCurrent_v2")
-def context_pop(out: int) -> int:
-    if not device.thread.contexts:
-        return INVALID_CONTEXT
+def context_pop(out: int) -> None:
+    refuse_if(not device.thread.contexts, INVALID_CONTEXT)
     put(out, "Q", device.thread.contexts.pop())
-    return 0
 
 
 @driver("cuCtxGetDevice", "cuCtxGetDevice_v2")
-def context_device(out: int, handle: int = 0) -> int:
+def context_device(out: int, handle: int = 0) -> None:
     put(out, "i", 0)
-    return 0 if device.context or handle else INVALID_CONTEXT
+    refuse_if(not (device.context or handle), INVALID_CONTEXT)
 
 
 def _current() -> Context:

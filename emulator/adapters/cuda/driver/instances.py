@@ -13,7 +13,9 @@ from emulator.adapters.cuda.calls import (
     driver,
     get,
     handles,
+    present,
     put,
+    refuse_if,
 )
 from emulator.adapters.cuda.driver.devices import check_error
 from emulator.adapters.cuda.driver.graph_memory import Allocate, graph_memory
@@ -35,8 +37,7 @@ class GraphInstance(Work):
 
     def __init__(self, source: Graph, flags: int) -> None:
         self.conditions = list(source.all_conditions())
-        if len({x.address for x in self.conditions} - source.asked_conditions()):
-            raise CudaError(INVALID_VALUE)
+        refuse_if(len({x.address for x in self.conditions} - source.asked_conditions()))
         is_single = bool(self.conditions) or source.has_memory
         if is_single and any(one.source is source for one in handles.of_kind(GraphInstance)):
             raise CudaError(NOT_SUPPORTED)
@@ -47,16 +48,12 @@ class GraphInstance(Work):
 
     def node(self, handle: int) -> Node:
         """The node here of one of the graph that this is an instance of."""
-        found = self.graph.twin(handles.find(handle, Node))
-        if found is None:
-            raise CudaError(INVALID_VALUE)
-        return found
+        return present(self.graph.twin(handles.find(handle, Node)))
 
     def set(self, handle: int, work: Work) -> None:
         """Changes what a node does from now on."""
         found = self.node(handle)
-        if found.work.kind != work.kind:
-            raise CudaError(INVALID_VALUE)
+        refuse_if(found.work.kind != work.kind)
         found.work = work
 
     def run(self) -> None:

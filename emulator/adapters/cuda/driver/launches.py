@@ -21,6 +21,7 @@ from emulator.adapters.cuda.calls import (
     driver,
     get,
     put,
+    refuse_if,
 )
 from emulator.adapters.cuda.chips import attributes, processor, target
 from emulator.adapters.cuda.driver.devices import check_error, device, space
@@ -80,8 +81,7 @@ class Launch(Work):
             0 < n <= limit[5 + i] for i, n in enumerate(self.grid)
         )
         most = function.set[MOST_DYNAMIC]
-        if not fits or not 0 < threads <= function.attribute(0) or self.shared > most:
-            raise CudaError(INVALID_VALUE)
+        refuse_if(not fits or not 0 < threads <= function.attribute(0) or self.shared > most)
 
     @cached_property
     def _pointers(self) -> tuple[Any, ...]:
@@ -183,8 +183,7 @@ def arguments(function: Function, pointers: int, extra: int = 0) -> list[bytes]:
     if pointers:
         places = get(pointers, f"{len(parameters)}Q")
         return [ctypes.string_at(at, p.bytes) for at, p in zip(places, parameters, strict=True)]
-    if not extra:
-        raise CudaError(INVALID_VALUE)
+    refuse_if(not extra)
     buffer = size = 0
     while (key := get(extra, "Q")[0]) != 0:
         (value,) = get(extra + 8, "Q")
@@ -193,8 +192,7 @@ def arguments(function: Function, pointers: int, extra: int = 0) -> list[bytes]:
         elif key == 2:
             (size,) = get(value, "Q")
         extra += 16
-    if not buffer or size < max(p.offset + p.bytes for p in parameters):
-        raise CudaError(INVALID_VALUE)
+    refuse_if(not buffer or size < max(p.offset + p.bytes for p in parameters))
     return [ctypes.string_at(buffer + p.offset, p.bytes) for p in parameters]
 
 
@@ -214,8 +212,7 @@ def launch_cooperative(function: int, *words: int) -> None:
 def check_cooperative(function: Function, sizes: Sequence[int], shared: int) -> None:
     """Raises CudaError where not all blocks of a grid are on the GPU together."""
     per = resident_blocks(function, math.prod(sizes[3:]), shared)
-    if math.prod(sizes[:3]) > per * attributes()[16]:
-        raise CudaError(_TOO_LARGE)
+    refuse_if(math.prod(sizes[:3]) > per * attributes()[16], _TOO_LARGE)
 
 
 def cluster_shape(attached: int, count: int) -> Sizes | None:

@@ -26,8 +26,10 @@ from emulator.adapters.cuda.calls import (
     get,
     handles,
     lasting,
+    present,
     put,
     put_text,
+    refuse_if,
     text_at,
 )
 from emulator.adapters.cuda.chips import target
@@ -77,8 +79,7 @@ class Loaded:
 
     def function(self, name: str) -> int:
         """The handle of a kernel."""
-        if name not in self.module.kernels:
-            raise CudaError(NOT_FOUND)
+        refuse_if(name not in self.module.kernels, NOT_FOUND)
         if name not in self.functions:
             self.functions[name] = handles.add(Function(self, name))
         return self.functions[name]
@@ -262,9 +263,7 @@ def unload(module: int) -> None:
 
 @driver("cuModuleGetGlobal_v2", "cuLibraryGetGlobal", "cuLibraryGetManaged")
 def get_variable(out: int, size: int, module: int, name: int) -> None:
-    place = _loaded(module).places.get(text_at(name))
-    if place is None:
-        raise CudaError(NOT_FOUND)
+    place = present(_loaded(module).places.get(text_at(name)), NOT_FOUND)
     put(out, "Q", place[0])
     put(size, "Q", place[1])
 
@@ -279,10 +278,8 @@ def enumerate_functions(out: int, count: int, module: int) -> None:
 @driver("cuFuncGetParamInfo", "cuKernelGetParamInfo")
 def parameter_info(function: int, index: int, offset: int, size: int) -> None:
     parameters = function_of(function).kernel.parameters
-    if not device.context:
-        raise CudaError(INVALID_CONTEXT)
-    if index >= len(parameters):
-        raise CudaError(INVALID_VALUE)
+    refuse_if(not device.context, INVALID_CONTEXT)
+    refuse_if(index >= len(parameters))
     put(offset, "Q", parameters[index].offset)
     put(size, "Q", parameters[index].bytes)
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import ClassVar
 
-from emulator.adapters.cuda.calls import INVALID_VALUE, CudaError, after_call, get, handles, put
+from emulator.adapters.cuda.calls import after_call, get, handles, put, refuse_if
 from emulator.adapters.cuda.driver.devices import device, space
 
 
@@ -71,8 +71,7 @@ class UserObject:
 
     def change(self, count: int) -> None:
         """Adds references, or with a negative count takes them away."""
-        if not 0 < self.count >= -count:
-            raise CudaError(INVALID_VALUE)
+        refuse_if(not 0 < self.count >= -count)
         self.count += count
         if not self.count:
             after_call.append((self.destroy, self.address))
@@ -152,8 +151,7 @@ class Graph:
     def listed(self, address: int, count: int) -> list[Node]:
         """The nodes of a list of handles; CudaError for one that is not of this graph."""
         found = [handles.find(x, Node) for x in (get(address, f"{count}Q") if count else ())]
-        if any(node.graph is not self for node in found):
-            raise CudaError(INVALID_VALUE)
+        refuse_if(any(node.graph is not self for node in found))
         return found
 
     def add(self, node: Node) -> Node:
@@ -213,8 +211,7 @@ class Graph:
         left = list(self.nodes)
         while left:
             ready = _without_needs(left, out)
-            if not ready:
-                raise CudaError(INVALID_VALUE)
+            refuse_if(not ready)
             out += ready
             left = [node for node in left if node not in ready]
         return out
@@ -271,8 +268,7 @@ class Conditional(Work):
 
     def __init__(self, condition: Condition, choice: int, graphs: Sequence[Graph]) -> None:
         most = (2, 1, len(graphs))
-        if choice > self.SWITCH or not 0 < len(graphs) <= most[choice]:
-            raise CudaError(INVALID_VALUE)
+        refuse_if(choice > self.SWITCH or not 0 < len(graphs) <= most[choice])
         self.condition, self.choice, self.graphs = condition, choice, graphs
         self._handles = (ctypes.c_uint64 * len(graphs))(
             *(graph.handle or graph.known() for graph in graphs)

@@ -13,7 +13,9 @@ from emulator.adapters.cuda.calls import (
     CudaError,
     driver,
     handles,
+    present,
     put,
+    refuse_if,
 )
 from emulator.adapters.cuda.driver.devices import check_error, device
 from emulator.adapters.cuda.driver.nodes import Graph, Kind, Node, Work
@@ -187,8 +189,7 @@ def context(stream: int, out: int, green: int) -> None:
 
 @driver("cuEventCreate")
 def event_create(out: int, event_flags: int) -> None:
-    if event_flags & INTERPROCESS and not event_flags & WITHOUT_TIMES:
-        raise CudaError(INVALID_VALUE)
+    refuse_if(event_flags & INTERPROCESS and not event_flags & WITHOUT_TIMES)
     put(out, "Q", handles.add(Event(event_flags)))
 
 
@@ -215,11 +216,9 @@ def event_synchronize(event: int) -> None:
 @driver("cuEventElapsedTime", "cuEventElapsedTime_v2")
 def event_elapsed(out: int, first: int, last: int) -> None:
     one, other = handles.find(first, Event), handles.find(last, Event)
-    if WITHOUT_TIMES & (one.flags | other.flags):
-        raise CudaError(INVALID_HANDLE)
-    if one.at is None or other.at is None:
-        raise CudaError(INVALID_HANDLE)
-    put(out, "f", (other.at - one.at) * 1e3)
+    refuse_if(WITHOUT_TIMES & (one.flags | other.flags), INVALID_HANDLE)
+    begin, end = (present(x.at, INVALID_HANDLE) for x in (one, other))
+    put(out, "f", (end - begin) * 1e3)
 
 
 DRIVER |= {

@@ -19,7 +19,9 @@ from emulator.adapters.cuda.calls import (
     driver,
     get,
     handles,
+    present,
     put,
+    refuse_if,
 )
 from emulator.adapters.cuda.driver.arrays import FACES, FORMATS, CudaArray, Mipmaps, Shape
 from emulator.adapters.cuda.driver.devices import space
@@ -76,14 +78,12 @@ def resource_at(what: int) -> Resource:
         large, *small = [Resource(kind, x.shape, x.address, x.texels.row, raw) for x in arrays]
         return replace(large, mipmaps=tuple(small))
     format_, channels, *sizes = get(what + 16, "IIQ" if kind == LINEAR else "IIQQQ")
-    if format_ not in FORMATS:
-        raise CudaError(NOT_SUPPORTED)
+    refuse_if(format_ not in FORMATS, NOT_SUPPORTED)
     if kind == LINEAR:
         count = sizes[0] // (np.dtype(FORMATS[format_]).itemsize * max(1, channels))
         shape = Shape(count, 0, 0, format_, channels)
         return Resource(kind, shape, first, shape.texels(first).row, raw)
-    if kind != PITCHED:
-        raise CudaError(INVALID_VALUE)
+    refuse_if(kind != PITCHED)
     width, height, pitch = sizes
     return Resource(kind, Shape(width, height, 0, format_, channels), first, pitch, raw)
 
@@ -103,8 +103,7 @@ class TextureObject:
         border = cast("tuple[float, float, float, float]", struct.unpack_from("<4f", self.raw, 40))
         shape, levels = self.resource.shape, self.resource.mipmaps
         asked = set(modes[: shape.rank])
-        if max(asked) >= len(_ADDRESSES) or max(filter_, level_filter) >= len(_FILTERS):
-            raise CudaError(INVALID_VALUE)
+        refuse_if(max(asked) >= len(_ADDRESSES) or max(filter_, level_filter) >= len(_FILTERS))
         if len(asked) > 1:
             raise UnsupportedError("axes with different address modes are not modelled here")
         if anisotropy > 1:
@@ -162,21 +161,16 @@ def create_texture(out: int, resource: Resource, raw: bytes) -> None:
 
 
 def texture_object(handle: int) -> TextureObject:
-    if handle not in _objects.textures:
-        raise CudaError(INVALID_VALUE)
-    return _objects.textures[handle]
+    return present(_objects.textures.get(handle))
 
 
 def surface_resource(handle: int) -> Resource:
-    if handle not in _objects.surfaces:
-        raise CudaError(INVALID_VALUE)
-    return _objects.surfaces[handle]
+    return present(_objects.surfaces.get(handle))
 
 
 @driver("cuTexObjectCreate")
 def texture_create(out: int, resource: int, what: int, view: int) -> None:
-    if view:
-        raise CudaError(NOT_SUPPORTED)
+    refuse_if(view, NOT_SUPPORTED)
     create_texture(out, resource_at(resource), ctypes.string_at(what, TEXTURE_BYTES))
 
 
@@ -195,8 +189,7 @@ def texture_view(out: int, handle: int) -> None:
 @driver("cuSurfObjectCreate")
 def surface_create(out: int, what: int) -> None:
     resource = resource_at(what)
-    if resource.kind != ARRAY:
-        raise CudaError(INVALID_VALUE)
+    refuse_if(resource.kind != ARRAY)
     handle = _objects.new_handle()
     _objects.surfaces[handle] = resource
     space().memory.surfaces[handle] = resource.shape.texels(resource.address)
