@@ -107,19 +107,10 @@ def init_module(handle: int) -> int:
     return 1
 
 
-@runtime("__cudaRegisterFunction")
-def register_kernel(handle: int, host: int, _: int, name: int, *__: int) -> None:
-    _kernels[host] = (handles.find(handle, _Image), text_at(name))
-
-
-@runtime("__cudaRegisterVar")
-def register_variable(handle: int, host: int, _: int, name: int, *__: int) -> None:
-    _variables[host] = (handles.find(handle, _Image), text_at(name))
-
-
-@runtime("__cudaRegisterManagedVar")
-def register_managed(handle: int, host: int, _: int, name: int, *__: int) -> None:
-    handles.find(handle, _Image).managed.append((host, text_at(name)))
+def _register(
+    known: dict[int, tuple[_Image, str]], handle: int, host: int, _: int, name: int, *__: int
+) -> None:
+    known[host] = handles.find(handle, _Image), text_at(name)
 
 
 def kernel_of(host: int) -> Function:
@@ -191,22 +182,17 @@ _FURTHER_ON = (
 )  # fmt: skip
 
 
-@runtime("cudaGetDeviceProperties")
-def properties(out: int, number: int) -> None:
-    _write_properties(out, number, _PROPERTIES, _FIELDS)
-
-
 @runtime("cudaGetDeviceProperties_v2")
 def properties_12(out: int, number: int) -> None:
     moved = tuple(
         (offset + next(by for start, by in _FURTHER_ON if offset >= start), form, attribute)
         for offset, form, attribute in _FIELDS
     )
-    _write_properties(out, number, _PROPERTIES_12, _FIELDS_12 + moved)
+    _write_properties(_PROPERTIES_12, _FIELDS_12 + moved, out, number)
 
 
 def _write_properties(
-    out: int, number: int, size: int, fields: Iterable[tuple[int, str, int]]
+    size: int, fields: Iterable[tuple[int, str, int]], out: int, number: int
 ) -> None:
     devices.check_device(number)
     ctypes.memset(out, 0, size)
@@ -351,6 +337,11 @@ RUNTIME |= {
     **launches.occupancy_functions("cuda", kernel_of),
     **others(functions_of("runtime"), DRIVER),
     "__cudaRegisterFatBinary": lambda wrapper: handles.add(_Image(wrapper)),
+    "__cudaRegisterFunction": partial(_register, _kernels),
+    "__cudaRegisterVar": partial(_register, _variables),
+    "__cudaRegisterManagedVar": lambda handle, host, _, name, *__: handles.find(
+        handle, _Image
+    ).managed.append((host, text_at(name))),
     "__cudaGetKernel": lambda out, host: put(out, "Q", kernel_of(host) and host),
     "__cudaPushCallConfiguration": lambda *given: _thread.configurations.append(given),
     "cudaPeekAtLastError": lambda: _thread.error,
@@ -358,6 +349,7 @@ RUNTIME |= {
     "cudaGetErrorString": lambda code: _error_text(code, "said"),
     "cudaGetDevice": lambda out: put(out, "i", 0),
     "cudaChooseDevice": lambda out, properties: put(out, "i", 0),
+    "cudaGetDeviceProperties": partial(_write_properties, _PROPERTIES, _FIELDS),
     "cudaDeviceReset": device.reset,
     "cudaGetDeviceFlags": lambda out: put(out, "I", 8),
     "cudaFuncSetAttribute": lambda host, which, value: kernel_of(host).set_attribute(which, value),

@@ -65,23 +65,6 @@ def create_channels(out: int, x: int, y: int, z: int, w: int, kind: int) -> int:
     return out
 
 
-@runtime("cudaMallocArray")
-def allocate_array(out: int, what: int, width: int, height: int, flags: int) -> None:
-    arrays.create(out, Shape(width, height, 0, *channels_at(what), flags))
-
-
-@runtime("cudaMalloc3DArray")
-def allocate_3d_array(out: int, what: int, width: int, height: int, depth: int, flags: int) -> None:
-    arrays.create(out, Shape(width, height, depth, *channels_at(what), flags))
-
-
-@runtime("cudaMallocMipmappedArray")
-def allocate_mipmaps(
-    out: int, what: int, width: int, height: int, depth: int, levels: int, flags: int
-) -> None:
-    arrays.create_mipmaps(out, Shape(width, height, depth, *channels_at(what), flags), levels)
-
-
 @runtime("cudaArrayGetInfo")
 def array_info(description: int, extent: int, flags: int, array: int) -> None:
     shape = handles.find(array, CudaArray).shape
@@ -204,9 +187,20 @@ def _copy_by_word(word: str, rows: bool, *given: int) -> None:
     _copy(to, source, next(left), next(left) if rows else 1, next(left), next(left, 0))
 
 
-RUNTIME["cudaGetChannelDesc"] = lambda out, array: _put_channels(
-    out, handles.find(array, CudaArray).shape
-)
+RUNTIME |= {
+    "cudaGetChannelDesc": lambda out, array: _put_channels(
+        out, handles.find(array, CudaArray).shape
+    ),
+    "cudaMallocArray": lambda out, what, width, height, flags: arrays.create(
+        out, Shape(width, height, 0, *channels_at(what), flags)
+    ),
+    "cudaMalloc3DArray": lambda out, what, width, height, depth, flags: arrays.create(
+        out, Shape(width, height, depth, *channels_at(what), flags)
+    ),
+    "cudaMallocMipmappedArray": lambda out, what, width, height, depth, levels, flags: (
+        arrays.create_mipmaps(out, Shape(width, height, depth, *channels_at(what), flags), levels)
+    ),
+}
 for _word in ("ToArray", "FromArray", "ArrayToArray"):
     for _ending in ("", "Async") if _word != "ArrayToArray" else ("",):
         runtime(f"cudaMemcpy{_word}{_ending}")(partial(_copy_by_word, _word, False))
