@@ -13,8 +13,8 @@ import numpy as np
 
 from emulator.adapters.cuda.calls import (
     DRIVER,
-    INVALID_VALUE,
     RUNTIME,
+    Code,
     CudaError,
     get,
     handles,
@@ -36,8 +36,6 @@ from emulator.adapters.cuda.tables import errors, functions_of, others
 
 __all__ = ["RUNTIME", "remember"]
 
-_INVALID_FUNCTION, _INVALID_SYMBOL, _NOT_READY = 98, 13, 600
-_NO_DEVICE = 101
 _UNKNOWN_CODE = "unrecognized error code"
 
 
@@ -74,7 +72,7 @@ _functions: dict[int, Function] = {}
 
 def remember(code: int) -> int:
     """Keeps the error for ``cudaGetLastError``."""
-    if code not in (0, _NOT_READY):
+    if code not in (0, Code.NOT_READY):
         _thread.error = code
     return code
 
@@ -116,15 +114,15 @@ def _register(
 def kernel_of(host: int) -> Function:
     """The kernel of a stub, or of a kernel's handle."""
     if host not in _functions:
-        image, name = present(_kernels.get(host), _INVALID_FUNCTION)
+        image, name = present(_kernels.get(host), Code.INVALID_DEVICE_FUNCTION)
         _functions[host] = handles.find(image.load().function(name), Function)
     return _functions[host]
 
 
 def _symbol(host: int) -> tuple[int, int]:
     """Address and size of a variable on the device."""
-    image, name = present(_variables.get(host), _INVALID_SYMBOL)
-    return present(image.load().places.get(name), _INVALID_SYMBOL)
+    image, name = present(_variables.get(host), Code.INVALID_SYMBOL)
+    return present(image.load().places.get(name), Code.INVALID_SYMBOL)
 
 
 # --- errors and devices ---------------------------------------------------------------------------
@@ -142,7 +140,7 @@ def _error_text(code: int, which: str) -> int:
 
 @runtime("cudaSetDevice", "cudaInitDevice")
 def set_device(number: int, *_: int) -> None:
-    refuse_if(number, _NO_DEVICE)
+    refuse_if(number, Code.INVALID_DEVICE)
     if not device.context:
         devices.context_set(device.primary_context())
 
@@ -225,7 +223,7 @@ def _launching(function: Callable[..., None]) -> Callable[..., None]:
         try:
             function(*given)
         except CudaError as error:
-            raise CudaError(9 if error.code == INVALID_VALUE else error.code) from None
+            raise CudaError(9 if error.code == Code.INVALID_VALUE else error.code) from None
 
     return launch
 

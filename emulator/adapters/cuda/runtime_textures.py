@@ -8,15 +8,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import NamedTuple
 
-from emulator.adapters.cuda.calls import (
-    NOT_SUPPORTED,
-    RUNTIME,
-    get,
-    handles,
-    put,
-    refuse_if,
-    runtime,
-)
+from emulator.adapters.cuda.calls import RUNTIME, Code, get, handles, put, refuse_if, runtime
 from emulator.adapters.cuda.driver import arrays, memory, textures
 from emulator.adapters.cuda.driver.arrays import CudaArray, Shape, Side, side_of_array
 
@@ -48,7 +40,7 @@ def channels_at(what: int) -> Channels:
     cannot have, or that is not modelled."""
     *bits, kind = get(what, "iiiii")
     given = [n for n in bits if n]
-    refuse_if((kind, bits[0]) not in _FORMATS, NOT_SUPPORTED)
+    refuse_if((kind, bits[0]) not in _FORMATS, Code.NOT_SUPPORTED)
     refuse_if(len(set(given)) > 1 or bits[: len(given)] != given)
     return Channels(_FORMATS[kind, bits[0]], len(given))
 
@@ -146,7 +138,7 @@ _given: dict[int, tuple[bytes, bytes]] = {}
 
 @runtime("cudaCreateTextureObject")
 def create_texture(out: int, resource: int, what: int, view: int) -> None:
-    refuse_if(view, NOT_SUPPORTED)
+    refuse_if(view, Code.NOT_SUPPORTED)
     held = ctypes.create_string_buffer(_driver_resource(resource))
     texture = ctypes.string_at(what, _TEXTURE_BYTES)
     found = textures.resource_at(ctypes.addressof(held))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal, NamedTuple
 
 from dtypes import Array
-from emulator.adapters.cuda.calls import OUT_OF_MEMORY, CudaError, present, refuse_if
+from emulator.adapters.cuda.calls import Code, CudaError, present, refuse_if
 from emulator.adapters.cuda.shared import SharedFile, view
 from emulator.errors import OperandError
 from emulator.machine.memory import Memory
@@ -13,8 +13,6 @@ from emulator.memory.arena import ADDRESS_BITS
 
 Kind = Literal["device", "managed", "host", "registered", "mapped", "imported", "variable"]
 _ADDRESSES = 1 << ADDRESS_BITS
-#: CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED
-_REGISTERED = 712
 
 
 class Buffer(NamedTuple):
@@ -50,7 +48,7 @@ class Space:
         refuse_if(size <= 0)
         while self.forgotten:
             self.release(self.forgotten.pop(), "device")
-        refuse_if(self.used + size > self.total, OUT_OF_MEMORY)
+        refuse_if(self.used + size > self.total, Code.OUT_OF_MEMORY)
         array, offset = self.file.new(size)
         self._offsets[int(array.ctypes.data)] = offset
         return array
@@ -68,7 +66,7 @@ class Space:
 
     def place(self, array: Array, kind: Kind) -> int:
         """Lets programs reach bytes; their address."""
-        refuse_if(self.used + array.nbytes > self.total, OUT_OF_MEMORY)
+        refuse_if(self.used + array.nbytes > self.total, Code.OUT_OF_MEMORY)
         self.used += array.nbytes
         return self._add(array, kind)
 
@@ -78,7 +76,7 @@ class Space:
         try:
             self._add(view(address, size), "registered")
         except OperandError:
-            raise CudaError(_REGISTERED) from None
+            raise CudaError(Code.ALREADY_REGISTERED) from None
 
     def map(self, address: int, size: int) -> None:
         """Lets kernels use virtual memory, which was counted when it was made."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import astuple, dataclass
 from typing import NamedTuple
 
-from emulator.adapters.cuda.calls import DRIVER, NOT_SUPPORTED, driver, get, handles, put, refuse_if
+from emulator.adapters.cuda.calls import DRIVER, Code, driver, get, handles, put, refuse_if
 from emulator.adapters.cuda.driver.devices import space
 from emulator.memory.surface import Texels
 
@@ -36,7 +36,7 @@ class Shape:
         no_cube = rest or several or self.width != self.height
         refuse_if(not self.width or self.channels not in (1, 2, 4) or (self.is_cube and no_cube))
         refuse_if(self.has_planes and not self.depth)
-        refuse_if(self.format not in FORMATS, NOT_SUPPORTED)
+        refuse_if(self.format not in FORMATS, Code.NOT_SUPPORTED)
 
     @property
     def is_layered(self) -> bool:

@@ -7,15 +7,7 @@ import struct
 from dataclasses import dataclass
 
 from dtypes import Array
-from emulator.adapters.cuda.calls import (
-    INVALID_VALUE,
-    CudaError,
-    driver,
-    get,
-    present,
-    put,
-    refuse_if,
-)
+from emulator.adapters.cuda.calls import Code, CudaError, driver, get, present, put, refuse_if
 from emulator.adapters.cuda.driver.devices import check_device, space
 from emulator.adapters.cuda.driver.nodes import Kind, Work
 from emulator.adapters.cuda.space import Kind as MemoryKind
@@ -64,7 +56,7 @@ class Block:
     def end(self) -> None:
         """Frees it. Raises CudaError where it is not allocated."""
         if self.stream is None:
-            raise CudaError(INVALID_VALUE)
+            raise CudaError(Code.INVALID_VALUE)
         space().release(self.address, kind_of_pool(self.pool))
         free_bytes = graph_memory.free_bytes
         free_bytes[self.stream] = free_bytes.get(self.stream, 0) + self.size

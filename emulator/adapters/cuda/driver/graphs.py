@@ -11,8 +11,7 @@ import numpy as np
 
 from emulator.adapters.cuda.calls import (
     DRIVER,
-    INVALID_VALUE,
-    NOT_SUPPORTED,
+    Code,
     CudaError,
     driver,
     get,
@@ -90,7 +89,7 @@ def _child_at(what: int) -> Work:
 
 def _copied(graph: Graph) -> Graph:
     """A clone for the program; CudaError for a graph of which there can be no second one."""
-    refuse_if(graph.conditions or graph.has_memory, NOT_SUPPORTED)
+    refuse_if(graph.conditions or graph.has_memory, Code.NOT_SUPPORTED)
     return graph.clone()
 
 
@@ -117,7 +116,7 @@ READERS: Mapping[Kind, Read] = {
 def work_at(what: int, readers: Mapping[Kind, Read] = READERS) -> Work:
     """The work that a CUgraphNodeParams describes."""
     (kind,) = get(what, "I")
-    refuse_if(kind not in readers, NOT_SUPPORTED)
+    refuse_if(kind not in readers, Code.NOT_SUPPORTED)
     return readers[Kind(kind)](what + UNION + (BEHIND_FLAGS if kind == Kind.MEMCPY else 0))
 
 
@@ -130,7 +129,7 @@ def add(out: int, graph: int, needs: int, count: int, work: Work) -> None:
     before = found.listed(needs, count)
     refuse_if(len(set(before)) < len(before))
     if isinstance(work, Conditional) and not found.has_condition(work.condition.address):
-        raise CudaError(INVALID_VALUE)
+        raise CudaError(Code.INVALID_VALUE)
     put(out, "Q", found.add(Node(work, before)).handle)
 
 
@@ -232,7 +231,7 @@ def find_in_clone(out: int, node: int, graph: int) -> None:
 def destroy_node(node: int) -> None:
     found = _node(node)
     if found.graph is None or found.graph.has_memory:
-        raise CudaError(NOT_SUPPORTED)
+        raise CudaError(Code.NOT_SUPPORTED)
     found.graph.remove(found)
 
 
@@ -251,7 +250,7 @@ def print_dot(graph: int, path: int, flags: int) -> None:
     try:
         Path(text_at(path)).write_text("\n".join(["digraph dot {", *rows, "}", ""]))
     except OSError:
-        raise CudaError(INVALID_VALUE) from None
+        raise CudaError(Code.INVALID_VALUE) from None
 
 
 # --- objects of the program's ---------------------------------------------------------------------
@@ -329,7 +328,7 @@ def add_dependencies(graph: int, first: int, last: int, data: int, count: int) -
 
 @driver("cuGraphRemoveDependencies_v2")
 def remove_dependencies(graph: int, first: int, last: int, data: int, count: int) -> None:
-    refuse_if(_graph(graph).has_memory, NOT_SUPPORTED)
+    refuse_if(_graph(graph).has_memory, Code.NOT_SUPPORTED)
     for one, other in _edges(graph, first, last, count):
         refuse_if(one not in other.needs)
         other.needs = [need for need in other.needs if need is not one]

@@ -7,9 +7,7 @@ import struct
 from dataclasses import dataclass
 
 from emulator.adapters.cuda.calls import (
-    INVALID_CONTEXT,
-    INVALID_HANDLE,
-    INVALID_VALUE,
+    Code,
     CudaError,
     driver,
     get,
@@ -54,7 +52,7 @@ def memory_handle(out: int, address: int) -> None:
 def open_memory(out: int, handle: bytes, flags: int) -> None:
     kind, process, file, offset, size = _HANDLE.unpack_from(handle)
     refuse_if(kind != _MEMORY or not size)
-    refuse_if(process == os.getpid(), INVALID_CONTEXT)
+    refuse_if(process == os.getpid(), Code.INVALID_CONTEXT)
     if handle not in _opened:
         taken = opened(process, file)
         try:
@@ -75,12 +73,12 @@ def close_memory(address: int) -> None:
                 del _opened[handle]
                 space().release(address, "imported")
             return
-    raise CudaError(INVALID_VALUE)
+    raise CudaError(Code.INVALID_VALUE)
 
 
 @driver("cuIpcGetEventHandle")
 def event_handle(out: int, event: int) -> None:
-    refuse_if(not handles.find(event, Event).flags & INTERPROCESS, INVALID_HANDLE)
+    refuse_if(not handles.find(event, Event).flags & INTERPROCESS, Code.INVALID_HANDLE)
     put(out, "64s", _HANDLE.pack(_EVENT, os.getpid(), event, 0, 0))
 
 
@@ -89,7 +87,7 @@ def open_event(out: int, handle: bytes) -> None:
     # What the event waits for has happened when the other process's call has returned.
     kind, process, *_ = _HANDLE.unpack_from(handle)
     refuse_if(kind != _EVENT)
-    refuse_if(process == os.getpid(), INVALID_CONTEXT)
+    refuse_if(process == os.getpid(), Code.INVALID_CONTEXT)
     put(out, "Q", handles.add(Event(INTERPROCESS | WITHOUT_TIMES)))
 
 

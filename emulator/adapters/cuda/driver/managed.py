@@ -6,8 +6,7 @@ from dataclasses import dataclass, field
 
 from emulator.adapters.cuda.calls import (
     DRIVER,
-    INVALID_DEVICE,
-    INVALID_VALUE,
+    Code,
     CudaError,
     driver,
     get,
@@ -51,7 +50,7 @@ def _prefetch(address: int, size: int, place: Location, stream: int = 0) -> None
     stream_of(stream)
     found = _of(address, size)
     refuse_if(not size)
-    refuse_if(place[0] == _DEVICE and place[1] != 0, INVALID_DEVICE)
+    refuse_if(place[0] == _DEVICE and place[1] != 0, Code.INVALID_DEVICE)
     found.prefetched = place
 
 
@@ -81,7 +80,7 @@ def _advise(address: int, size: int, advice: int, place: Location) -> None:
     elif advice == _ACCESSED[1]:
         found.accessed_by.pop(place, None)
     else:
-        raise CudaError(INVALID_VALUE)
+        raise CudaError(Code.INVALID_VALUE)
 
 
 @driver("cuMemPrefetchBatchAsync", "cuMemDiscardAndPrefetchBatchAsync")

@@ -13,14 +13,7 @@ from typing import Any
 from emulator.adapters.cuda import fatbin
 from emulator.adapters.cuda.calls import (
     DRIVER,
-    INVALID_CONTEXT,
-    INVALID_FILE,
-    INVALID_IMAGE,
-    INVALID_PTX,
-    INVALID_VALUE,
-    NO_BINARY,
-    NOT_FOUND,
-    NOT_SUPPORTED,
+    Code,
     CudaError,
     driver,
     get,
@@ -66,7 +59,9 @@ class Loaded:
             self.module = Module(program, target().name, memory=space().memory)
         except EmulatorError as error:
             complain("the module cannot be loaded", error)
-            raise CudaError(INVALID_PTX if isinstance(error, ParseError) else 209) from None
+            raise CudaError(
+                Code.INVALID_PTX if isinstance(error, ParseError) else Code.NO_BINARY
+            ) from None
         self.functions: dict[str, int] = {}
         #: handles of its texture references that the program has asked for
         self.references: dict[str, int] = {}
@@ -79,7 +74,7 @@ class Loaded:
 
     def function(self, name: str) -> int:
         """The handle of a kernel."""
-        refuse_if(name not in self.module.kernels, NOT_FOUND)
+        refuse_if(name not in self.module.kernels, Code.NOT_FOUND)
         if name not in self.functions:
             self.functions[name] = handles.add(Function(self, name))
         return self.functions[name]
@@ -120,7 +115,7 @@ class Function:
     def set_attribute(self, which: int, value: int) -> None:
         """Sets one. Raises CudaError for more shared memory than the GPU has."""
         if which == MOST_DYNAMIC and not 0 <= value <= target().shared_limit - self.static_shared:
-            raise CudaError(INVALID_VALUE)
+            raise CudaError(Code.INVALID_VALUE)
         self.set[which] = value
 
 
@@ -154,7 +149,9 @@ def _told() -> Iterator[None]:
         yield
     except EmulatorError as error:
         complain("the image cannot be loaded", error)
-        raise CudaError(NO_BINARY if isinstance(error, fatbin.NoPtx) else INVALID_IMAGE) from None
+        raise CudaError(
+            Code.NO_BINARY if isinstance(error, fatbin.NoPtx) else Code.INVALID_IMAGE
+        ) from None
 
 
 def ptx_of(image: bytes) -> str:
@@ -221,7 +218,7 @@ def _file(path: int) -> bytes:
     try:
         return Path(text_at(path)).read_bytes()
     except OSError:
-        raise CudaError(INVALID_FILE) from None
+        raise CudaError(Code.INVALID_FILE) from None
 
 
 def _load(out: int, image: bytes) -> None:
@@ -263,7 +260,7 @@ def unload(module: int) -> None:
 
 @driver("cuModuleGetGlobal_v2", "cuLibraryGetGlobal", "cuLibraryGetManaged")
 def get_variable(out: int, size: int, module: int, name: int) -> None:
-    place = present(_loaded(module).places.get(text_at(name)), NOT_FOUND)
+    place = present(_loaded(module).places.get(text_at(name)), Code.NOT_FOUND)
     put(out, "Q", place[0])
     put(size, "Q", place[1])
 
@@ -278,7 +275,7 @@ def enumerate_functions(out: int, count: int, module: int) -> None:
 @driver("cuFuncGetParamInfo", "cuKernelGetParamInfo")
 def parameter_info(function: int, index: int, offset: int, size: int) -> None:
     parameters = function_of(function).kernel.parameters
-    refuse_if(not device.context, INVALID_CONTEXT)
+    refuse_if(not device.context, Code.INVALID_CONTEXT)
     refuse_if(index >= len(parameters))
     put(offset, "Q", parameters[index].offset)
     put(size, "Q", parameters[index].bytes)
@@ -311,7 +308,7 @@ def _add_input(linking: Linking, kind: int, data: bytes, name: str) -> int:
         linking.texts.append((name or f"text {len(linking.texts) + 1}", text))
         return 0
     linking.complain(f"{name or 'the input'} cannot be linked", UnsupportedError(reason))
-    return NOT_SUPPORTED
+    return Code.NOT_SUPPORTED
 
 
 @driver("cuLinkComplete")
@@ -319,17 +316,19 @@ def link_complete(state: int, out: int, size: int) -> None:
     linking = _linking(state)
     if not linking.texts:
         linking.complain("nothing is linked", UnsupportedError("no PTX was given"))
-        raise CudaError(INVALID_IMAGE)
+        raise CudaError(Code.INVALID_IMAGE)
     text = joined(linking.texts)
     try:
         faults = Module(_with_library(text), target().name).link_problems
     except EmulatorError as error:
         linking.complain("the program cannot be linked", error)
-        raise CudaError(INVALID_PTX if isinstance(error, ParseError) else 209) from None
+        raise CudaError(
+            Code.INVALID_PTX if isinstance(error, ParseError) else Code.NO_BINARY
+        ) from None
     if faults:
         said = UnsupportedError(str(faults[0]))
         linking.complain("the program cannot be linked", said, faults[0].reason)
-        raise CudaError(INVALID_IMAGE)
+        raise CudaError(Code.INVALID_IMAGE)
     linking.result = ctypes.create_string_buffer(text.encode())
     put(out, "Q", ctypes.addressof(linking.result))
     put(size, "Q", len(linking.result))

@@ -7,16 +7,7 @@ import struct
 from dataclasses import dataclass, field
 from functools import partial
 
-from emulator.adapters.cuda.calls import (
-    DRIVER,
-    NOT_FOUND,
-    driver,
-    get,
-    handles,
-    put,
-    refuse_if,
-    text_at,
-)
+from emulator.adapters.cuda.calls import DRIVER, Code, driver, get, handles, put, refuse_if, text_at
 from emulator.adapters.cuda.driver import textures
 from emulator.adapters.cuda.driver.devices import space
 from emulator.adapters.cuda.driver.modules import Loaded
@@ -92,7 +83,7 @@ for _name, _place in _PROPERTIES.items():
 def texture_reference(out: int, module: int, name: int) -> None:
     loaded, text = handles.find(module, Loaded), text_at(name)
     type_, known = loaded.module.reference_handles.get(text, ("", 0))
-    refuse_if(type_ != "texref", NOT_FOUND)
+    refuse_if(type_ != "texref", Code.NOT_FOUND)
     if text not in loaded.references:
         made = TextureReference()
         loaded.references[text] = handles.add(made)

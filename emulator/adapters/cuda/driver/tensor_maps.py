@@ -5,14 +5,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Sequence
 
-from emulator.adapters.cuda.calls import (
-    INVALID_VALUE,
-    NOT_SUPPORTED,
-    CudaError,
-    driver,
-    get,
-    refuse_if,
-)
+from emulator.adapters.cuda.calls import Code, CudaError, driver, get, refuse_if
 from emulator.adapters.cuda.driver.modules import complain
 from emulator.errors import OperandError, UnsupportedError
 from emulator.memory.tensor_map import TensorMap
@@ -46,7 +39,7 @@ def _write(out: int, make: Callable[[], TensorMap]) -> None:
     except (OperandError, UnsupportedError) as error:
         complain("a tensor map cannot be made", error)
         refused = isinstance(error, OperandError)
-        raise CudaError(INVALID_VALUE if refused else NOT_SUPPORTED) from None
+        raise CudaError(Code.INVALID_VALUE if refused else Code.NOT_SUPPORTED) from None
     refuse_if(not out)
     ctypes.memmove(out, encoded, _BYTES)
 

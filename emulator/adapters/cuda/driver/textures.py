@@ -13,8 +13,7 @@ import numpy as np
 from dtypes import Array
 from emulator.adapters.cuda.calls import (
     DRIVER,
-    INVALID_VALUE,
-    NOT_SUPPORTED,
+    Code,
     CudaError,
     driver,
     get,
@@ -78,7 +77,7 @@ def resource_at(what: int) -> Resource:
         large, *small = [Resource(kind, x.shape, x.address, x.texels.row, raw) for x in arrays]
         return replace(large, mipmaps=tuple(small))
     format_, channels, *sizes = get(what + 16, "IIQ" if kind == LINEAR else "IIQQQ")
-    refuse_if(format_ not in FORMATS, NOT_SUPPORTED)
+    refuse_if(format_ not in FORMATS, Code.NOT_SUPPORTED)
     if kind == LINEAR:
         count = sizes[0] // (np.dtype(FORMATS[format_]).itemsize * max(1, channels))
         shape = Shape(count, 0, 0, format_, channels)
@@ -153,7 +152,7 @@ def create_texture(out: int, resource: Resource, raw: bytes) -> None:
         made.texture()
     except EmulatorError as error:
         complain("the texture object cannot be made", error)
-        raise CudaError(NOT_SUPPORTED) from None
+        raise CudaError(Code.NOT_SUPPORTED) from None
     handle = _objects.new_handle()
     _objects.textures[handle] = made
     space().memory.textures[handle] = made.texture
@@ -170,7 +169,7 @@ def surface_resource(handle: int) -> Resource:
 
 @driver("cuTexObjectCreate")
 def texture_create(out: int, resource: int, what: int, view: int) -> None:
-    refuse_if(view, NOT_SUPPORTED)
+    refuse_if(view, Code.NOT_SUPPORTED)
     create_texture(out, resource_at(resource), ctypes.string_at(what, TEXTURE_BYTES))
 
 
@@ -183,7 +182,7 @@ def texture_destroy(handle: int) -> None:
 @driver("cuTexObjectGetResourceViewDesc")
 def texture_view(out: int, handle: int) -> None:
     texture_object(handle)
-    raise CudaError(INVALID_VALUE)  # none was made with a view
+    raise CudaError(Code.INVALID_VALUE)  # none was made with a view
 
 
 @driver("cuSurfObjectCreate")

@@ -10,9 +10,7 @@ from dataclasses import dataclass
 
 from emulator.adapters.cuda.calls import (
     DRIVER,
-    INVALID_VALUE,
-    NOT_SUPPORTED,
-    OUT_OF_MEMORY,
+    Code,
     CudaError,
     driver,
     handles,
@@ -64,7 +62,7 @@ def _around(address: int, size: int) -> Reservation:
     for start, found in _reserved.items():
         if start <= address and address + size <= start + found.size:
             return found
-    raise CudaError(INVALID_VALUE)
+    raise CudaError(Code.INVALID_VALUE)
 
 
 def _whole(*sizes: int) -> None:
@@ -73,7 +71,7 @@ def _whole(*sizes: int) -> None:
 
 def check_shareable(kind: int) -> None:
     """Raises CudaError for a kind of handle that is not modelled."""
-    refuse_if(kind != FILE_DESCRIPTOR, NOT_SUPPORTED)
+    refuse_if(kind != FILE_DESCRIPTOR, Code.NOT_SUPPORTED)
 
 
 def imported(shared: int, kind: int) -> int:
@@ -82,7 +80,7 @@ def imported(shared: int, kind: int) -> int:
     try:
         return os.dup(shared)
     except OSError:
-        raise CudaError(INVALID_VALUE) from None
+        raise CudaError(Code.INVALID_VALUE) from None
 
 
 @driver("cuMemAddressReserve")
@@ -107,7 +105,7 @@ def free_addresses(address: int, size: int) -> None:
 def create(out: int, size: int, properties: int, flags: int) -> None:
     _whole(size)
     refuse_if(not size or not properties)
-    refuse_if(space().used + size > space().total, OUT_OF_MEMORY)
+    refuse_if(space().used + size > space().total, Code.OUT_OF_MEMORY)
     put(out, "Q", handles.add(Physical(size, ctypes.string_at(properties, _PROPERTIES))))
 
 
