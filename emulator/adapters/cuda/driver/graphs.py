@@ -48,14 +48,8 @@ _MOVED, _ASSIGN_DEFAULT, _MOVE = 1, 1, 1
 STRUCTURES = {
     Kind.KERNEL: "Kernel", Kind.MEMCPY: "Memcpy", Kind.MEMSET: "Memset", Kind.HOST: "Host",
 }  # fmt: skip
-
-
-def _node(handle: int) -> Node:
-    return handles.find(handle, Node)
-
-
-def _graph(handle: int) -> Graph:
-    return handles.find(handle, Graph)
+_node = partial(handles.find, kind=Node)
+_graph = partial(handles.find, kind=Graph)
 
 
 # --- parameters -----------------------------------------------------------------------------------

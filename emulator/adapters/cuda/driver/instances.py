@@ -66,8 +66,7 @@ class GraphInstance(Work):
                 node.work.run()
 
 
-def _instance(handle: int) -> GraphInstance:
-    return handles.find(handle, GraphInstance)
+_instance = partial(handles.find, kind=GraphInstance)
 
 
 @driver("cuGraphUpload")

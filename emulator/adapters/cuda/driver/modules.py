@@ -7,6 +7,7 @@ import math
 import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -134,6 +135,12 @@ class Linking:
         put_text(self.log, self.room, f"error   : {reason or f'{what}: {error}'}")
 
 
+_loaded = partial(handles.find, kind=Loaded)
+_linking = partial(handles.find, kind=Linking)
+#: the kernel of a handle; CudaError where it is none of one
+function_of = partial(handles.find, kind=Function)
+
+
 def complain(what: str, error: Exception) -> None:
     """Says on the standard error and in the log what an error code alone would not."""
     import os
@@ -203,15 +210,6 @@ def program_at(wrapper: int) -> str:
         texts += [(f"file {len(texts) + 1}", found)] if found else []
         linked += 8
     return joined(texts) if texts else ptx_of(image_at(wrapper))
-
-
-def _loaded(module: int) -> Loaded:
-    return handles.find(module, Loaded)
-
-
-def function_of(handle: int) -> Function:
-    """The kernel of a handle. Raises CudaError where it is none of one."""
-    return handles.find(handle, Function)
 
 
 def _file(path: int) -> bytes:
@@ -289,10 +287,6 @@ def link_create(count: int, options: int, values: int, out: int) -> None:
     given = _options(count, options, values)
     log, room = given.get(_ERROR_LOG, 0), given.get(_ERROR_LOG_BYTES, 0)
     put(out, "Q", handles.add(Linking(log, room & 0xFFFFFFFF)))
-
-
-def _linking(state: int) -> Linking:
-    return handles.find(state, Linking)
 
 
 def _add_input(linking: Linking, kind: int, data: bytes, name: str) -> int:

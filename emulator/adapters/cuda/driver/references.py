@@ -54,8 +54,7 @@ def _resource(what: bytes) -> textures.Resource:
     return textures.resource_at(ctypes.addressof(held))
 
 
-def _find(reference: int) -> TextureReference:
-    return handles.find(reference, TextureReference)
+_find = partial(handles.find, kind=TextureReference)
 
 
 def _register(name: str, place: tuple[int, str]) -> None:
