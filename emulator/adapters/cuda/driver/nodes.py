@@ -5,12 +5,13 @@ from __future__ import annotations
 import ctypes
 import weakref
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
+from graphlib import CycleError, TopologicalSorter
 from typing import ClassVar
 
-from emulator.adapters.cuda.calls import after_call, get, handles, put, refuse_if
+from emulator.adapters.cuda.calls import Code, CudaError, after_call, get, handles, put, refuse_if
 from emulator.adapters.cuda.driver.devices import device, space
 
 
@@ -207,14 +208,10 @@ class Graph:
 
         Raises CudaError where nodes wait for each other.
         """
-        out: list[Node] = []
-        left = list(self.nodes)
-        while left:
-            ready = _without_needs(left, out)
-            refuse_if(not ready)
-            out += ready
-            left = [node for node in left if node not in ready]
-        return out
+        try:
+            return list(TopologicalSorter({x: x.needs for x in self.nodes}).static_order())
+        except CycleError:
+            raise CudaError(Code.INVALID_VALUE) from None
 
     def run(self) -> None:
         """Does the work of all nodes."""
@@ -232,11 +229,6 @@ def _end(node: Node) -> None:
     handles.take(node.handle, Node)
     for graph in node.work.graphs:
         graph.release()
-
-
-def _without_needs(nodes: Iterable[Node], done: Collection[Node]) -> list[Node]:
-    have = set(done)
-    return [node for node in nodes if have.issuperset(node.needs)]
 
 
 class Child(Work):
