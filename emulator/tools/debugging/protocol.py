@@ -365,15 +365,8 @@ class Adapter:
         pcs = [look.pc(thread), *(pc - 1 for pc in reversed(thread.calls))]
         for i, (frame, pc) in enumerate(zip(reversed(thread.frames), pcs, strict=True)):
             line = look.locations.line(pc)
-            frames.append(
-                {
-                    "id": i,
-                    "name": frame.function.name,
-                    "line": line.number,
-                    "column": 1,
-                    "source": self._source_of(line),
-                }
-            )
+            shown = {"id": i, "name": frame.function.name, "line": line.number, "column": 1}
+            frames.append(shown | {"source": self._source_of(line)})
         return {"stackFrames": frames, "totalFrames": len(frames)}, None
 
     def _source_of(self, line: Line) -> Body:
