@@ -133,8 +133,8 @@ class Issuer:
     def stack_top(self) -> int:
         return self.thread.frames[-1].top
 
-    def set_stack(self, end: int) -> None:
-        self.thread.frames[-1].stack = end
+    def set_stack(self, end: Words) -> None:
+        self.thread.frames[-1].stack = int(end)
 
     def need_local(self, size: int) -> None:
         memory.need_local(self.thread, size)

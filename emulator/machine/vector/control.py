@@ -163,7 +163,8 @@ def _enter(s: Strand, callee: Function, statement: Statement) -> int:
     assert passed is not None
     check_depth(len(s.frames), 0)
     arguments = [s.read(bound.index) for bound in passed.arguments if isinstance(bound, Register)]
-    local = -(-s.wave.stack_top(s) // 16) * 16
+    # Frames of all lanes start at one place.
+    local = -(-int(np.max(s.wave.stack_top(s))) // 16) * 16
     frame = Frame(callee, s.lanes, local=local)
     frame.return_pc = statement.pc + 1
     s.wave.grid.need_local(s.wave, local + callee.local_bytes)

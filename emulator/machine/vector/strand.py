@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from dtypes import Array
 from emulator.errors import UnsupportedError
+from emulator.machine.shared.operands import Words
 from emulator.machine.shared.waiting import State
 
 if TYPE_CHECKING:
@@ -38,6 +39,26 @@ class Parked(Exception):
 def _spread(words: Array, count: int) -> Array:
     """Words of so many lanes, also where one word stands for all."""
     return words if len(words) == count else np.broadcast_to(words, (count, *words.shape[1:]))
+
+
+#: places of all lanes
+EVERY = slice(None)
+
+
+def _at(words: Words, places: Lanes) -> Words:
+    """Numbers of the lanes at some places, where one may stand for all."""
+    return words if isinstance(words, int) else words[places]
+
+
+def _together(parts: Sequence[tuple[Words, Lanes | slice]], count: int) -> Words:
+    """The numbers of all lanes from those at some places, the last ones of a place."""
+    first = parts[0][0]
+    if isinstance(first, int) and all(isinstance(x, int) and x == first for x, _ in parts):
+        return first
+    out = np.zeros(count, np.int64)
+    for words, places in parts:
+        out[places] = words
+    return out
 
 
 class Frame:
@@ -66,8 +87,8 @@ class Frame:
         #: where a return goes on, and where the frame's local memory starts
         self.return_pc: int = base.return_pc if base else -1
         self.local: int = base.local if base else local
-        #: the end of what alloca has taken; 0: nothing
-        self.stack: int = base.stack if base else 0
+        #: the end of what alloca has taken, of all lanes or of each; 0: nothing
+        self.stack: Words = _at(base.stack, places) if base and places is not None else 0
         #: the frames below hold no more than what is read once this one returns
         self.callers_forgot = False
 
@@ -120,7 +141,7 @@ class Frame:
         has read or written it has the registers in the bits `live`."""
         assert self.places is not None
         made = Frame(self.function, self.lanes[chosen], self.base, places=self.places[chosen])
-        made.stack = self.stack
+        made.stack = _at(self.stack, chosen)
         fetched, registers = self.fetched, made.registers
         for index, words in enumerate(self.registers):
             if words is not None and live >> index & 1:
@@ -258,7 +279,9 @@ class Strand:
         for frame, live in zip(self.frames, live_there, strict=True):
             assert frame.base is not None
             frame.base.absorb([frame.beside(going, live)])
-            frame.base.stack = max(frame.base.stack, frame.stack)
+            assert frame.places is not None
+            gone = _at(frame.stack, going), frame.places[going]
+            frame.base.stack = _together([(frame.base.stack, EVERY), gone], len(frame.base.lanes))
         assert self.frames[0].places is not None
         other.arrivals.append(self.frames[0].places[going])
         frames = zip(self.frames, live_here, strict=True)
@@ -311,7 +334,8 @@ class Strand:
         for depth, frame in enumerate(self.frames):
             parts = [child.frames[depth] for child in self.children]
             frame.absorb(parts)
-            frame.stack = max(part.stack for part in parts)
+            places = [(part.stack, part._places(frame)) for part in parts]
+            frame.stack = _together(places, len(frame.lanes))
         self.read = self.frames[-1].read
         self.pc, self.epoch = first.pc, max(child.epoch for child in self.children)
         for child in self.children:
@@ -352,7 +376,8 @@ def joined(parts: Sequence[Frame], lanes: Lanes, order: Lanes, live: int) -> Fra
             "have called since: leave out seed=, or take engine='reference'"
         )
     made = Frame(parts[0].function, lanes, local=parts[0].local)
-    made.stack = max(part.stack for part in parts)
+    ends = np.split(np.argsort(order), np.cumsum([len(part.lanes) for part in parts])[:-1])
+    made.stack = _together([(x.stack, at) for x, at in zip(parts, ends, strict=True)], len(lanes))
     for index in range(len(made.registers)):
         if live >> index & 1 and any(part.was_written(index) for part in parts):
             made.registers[index] = _joined(parts, index, order)

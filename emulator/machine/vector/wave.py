@@ -24,6 +24,7 @@ from emulator.arith import Engine
 from emulator.machine.options import Order
 from emulator.machine.shared.arrivals import BlockBarriers, ClusterBarriers, Warps, bits_of
 from emulator.machine.shared.launching import RunningLaunch
+from emulator.machine.shared.operands import Words
 from emulator.machine.shared.pending import Pending
 from emulator.machine.shared.place import Index
 from emulator.machine.shared.products import WARPGROUPS, Products
@@ -538,10 +539,13 @@ class Wave:
     def launch(self) -> RunningLaunch:
         return self.grid.launch
 
-    def stack_top(self, strand: Strand) -> int:
-        """First byte of local memory that no frame of a strand takes."""
+    def stack_top(self, strand: Strand) -> Words:
+        """First byte of local memory that no frame of a strand takes, in all lanes or in each."""
         frame = strand.frames[-1]
-        return max(frame.stack, frame.local + frame.function.local_bytes)
+        least = frame.local + frame.function.local_bytes
+        if isinstance(frame.stack, int):
+            return max(frame.stack, least)
+        return np.maximum(frame.stack, least)
 
     def row(self, strand: Strand) -> Lanes:
         """For each lane the number of its thread block in the wave."""
