@@ -69,7 +69,7 @@ EDITS = [
          "wide.emin - wide.mantissa_bits < fmt.emin", "isa/test_own_recipe.py"),
     Edit("emulator/isa/register_types.py", "of.a in row.a.split()",
          "of.a not in row.a.split()", "isa/test_signature.py"),
-    Edit("emulator/isa/wmma.py", "_F16_ELEMENTS * LANES //", "LANES //", "warp/test_wmma.py"),
+    Edit("emulator/isa/wmma.py", "_F16_ELEMENTS * WARP //", "WARP //", "warp/test_wmma.py"),
     Edit("emulator/warp/move.py", "np.uint8(1 << width - 1)",
          "np.uint8(1 << width - 2)", "warp/test_movement.py"),
     Edit("emulator/warp/operands.py", "keep.dtype != np.bool_ and not np.isin",
