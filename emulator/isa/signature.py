@@ -48,7 +48,8 @@ class Operand:
     constants: Constants = "none"
     #: legal immediates, where only some are
     values: tuple[int, ...] | range = ()
-    #: of an address: the state space that it points into; "" for a generic address
+    #: of an address: the state space that it points into; "" for a generic address. Of what may be
+    #: the name of a variable: the space that it is in; "" for any
     space: str = ""
     #: may be left out
     optional: bool = False

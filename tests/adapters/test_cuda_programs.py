@@ -437,6 +437,28 @@ def test_several_texts_are_linked():
     assert "'f' is defined already (text0:4)" in err and "it is LTO-IR" in err
 
 
+BARE = r"""
+import ctypes
+from ctypes import byref, c_char_p, c_int, c_size_t, c_uint64, c_void_p
+cu, at, n, name = ctypes.CDLL("libcuda.so.1"), c_uint64(), c_int(), c_char_p()
+print(cu.cuMemAlloc_v2(byref(at), c_size_t(4)), cu.cuDeviceGetCount(byref(n)),
+      cu.cuDriverGetVersion(byref(n)), cu.cuGetErrorName(3, byref(name)), name.value.decode())
+cu.cuInit(0); context, module, kernel = c_void_p(), c_void_p(), c_void_p()
+cu.cuDevicePrimaryCtxRetain(byref(context), 0); cu.cuCtxSetCurrent(context)
+TEXT = b".version 8.0\n.target sm_90\n.address_size 64\n.visible .entry k() { ret; }"
+print(cu.cuMemAlloc_v2(byref(at), c_size_t(4)), cu.cuModuleLoadData(byref(module), TEXT),
+      cu.cuModuleGetFunction(byref(kernel), module, b"k"))
+launch = lambda: cu.cuLaunchKernel(kernel, 1, 1, 1, 1, 1, 1, 0, None, None, None)
+print(launch(), cu.cuModuleUnload(module), launch(), cu.cuModuleUnload(module))
+"""
+
+
+def test_functions_want_cuinit_and_kernels_their_module():
+    code, out, err = run("--gpu", "H100", "--", sys.executable, "-c", BARE)
+    wanted = "3 3 0 0 CUDA_ERROR_NOT_INITIALIZED\n0 0 0\n0 0 400 400\n"
+    assert (code, out) == (0, wanted), err
+
+
 def test_a_fork_of_a_process_that_used_the_driver_has_no_gpu():
     script = (
         "import ctypes, os\n"

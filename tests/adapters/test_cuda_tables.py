@@ -22,20 +22,19 @@ from emulator.adapters.cuda.native import LIBRARIES, c_text
 from emulator.adapters.cuda.space import Space
 from emulator.adapters.cuda.tables import (
     C_TYPES,
-    driver_functions,
     errors,
+    functions_of,
     runtime12_functions,
-    runtime_functions,
     symbol_for,
 )
 from emulator.errors import UnsupportedError
 from emulator.memory.tensor_map import TensorMap
 
-FUNCTIONS = {f.name: f for f in (*driver_functions(), *runtime_functions())}
+FUNCTIONS = {f.name: f for f in (*functions_of("driver"), *functions_of("runtime"))}
 
 
 def test_arguments_are_known_kinds_and_names_stand_once():
-    assert len(FUNCTIONS) == len(driver_functions()) + len(runtime_functions()) == 935
+    assert len(FUNCTIONS) == len(functions_of("driver")) + len(functions_of("runtime")) == 935
     assert all(set(f.kinds) <= C_TYPES.keys() for f in FUNCTIONS.values())
 
 
@@ -83,20 +82,34 @@ def test_what_is_implemented_is_in_the_tables():
     from emulator.adapters.cuda.runtime import RUNTIME
 
     assert (len(DRIVER), len(RUNTIME)) == (360, 245)  # as the guide says
-    assert DRIVER.keys() <= {f.name for f in driver_functions()}
+    assert DRIVER.keys() <= {f.name for f in functions_of("driver")}
     in_12 = {f.name: f for f in runtime12_functions()}
-    assert RUNTIME.keys() <= {f.name for f in runtime_functions()} | in_12.keys()
+    assert RUNTIME.keys() <= {f.name for f in functions_of("runtime")} | in_12.keys()
     known = DRIVER.keys() | FUNCTIONS.keys() | {"-", "", "cudaGetDeviceProperties_v2"}
     assert len(in_12) == len(runtime12_functions()) and {f.meaning for f in in_12.values()} <= known
 
 
 def test_arguments_of_what_cuda_12_has_otherwise():
     kinds = {f.name: f.kinds for f in runtime12_functions()}
-    for function in runtime12_functions():
+    for function in functions_of("runtime12"):
         same = FUNCTIONS.get(function.meaning)
         if same is not None and not function.name.startswith(("cudaMem", "cudaStreamGetC")):
             assert function.kinds == same.kinds
     assert (kinds["cudaMemPrefetchAsync"], kinds["cudaGraphGetEdges"]) == ("pzip", "pppp")
+
+
+def test_arguments_in_other_places_are_of_the_same_kinds():
+    given = [f for f in FUNCTIONS.values() if f.places]
+    assert given
+    alike = {"z": "p"}  # a size and an address are both words
+    for function in given:
+        for place, kind in zip(function.places, FUNCTIONS[function.meaning].kinds, strict=False):
+            if place != "-":
+                own = function.kinds[int(place)]
+                assert alike.get(own, own) == alike.get(kind, kind), function
+    shown = given[0]._replace(meaning="same", places="2-0")
+    assert shown.found({"same": lambda *x: list(x)})(5, 6, 7) == [7, 0, 5]
+    assert shown.found({}) is None
 
 
 def test_the_properties_of_the_device_lie_where_cuda_12_has_them():

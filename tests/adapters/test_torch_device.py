@@ -93,6 +93,28 @@ def test_devices_do_not_mix(gpu):
     assert same(off.copy_(on * 3), torch.full((3, 3), 3.0))
 
 
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda x: x.to_sparse(),
+        lambda x: x.to_sparse_csr(),
+        lambda x: x.cpu().to_sparse().cuda(),
+        lambda x: torch.sparse_coo_tensor([[0], [1]], [2.0], (2, 2), device="cuda"),
+        lambda x: torch.empty(2, 2, layout=torch.sparse_coo, device="cuda"),
+        lambda x: torch.sparse_csr_tensor([0, 1, 1], [1], [2.0], (2, 2), device="cuda").sum(),
+        lambda x: torch.nested.nested_tensor([x[0], x[1, :1]]).unbind(),
+        lambda x: torch.quantize_per_tensor(x, 0.1, 0, torch.quint8),
+        lambda x: x.to_mkldnn(),
+    ],
+)
+def test_only_strided_tensors_are_on_the_device(gpu, make):
+    x = torch.ones(2, 2, device="cuda")
+    with pytest.raises(UnsupportedError, match=r"not strided .* with \.cpu\(\)"):
+        make(x)
+    assert torch.equal(torch.sparse.mm(x.cpu().to_sparse(), x.cpu()), torch.full((2, 2), 2.0))
+
+
 @pytest.mark.parametrize(
     "dtype", [torch.bool, torch.int8, torch.bfloat16, torch.float8_e4m3fn, torch.complex64]
 )

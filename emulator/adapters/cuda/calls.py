@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import struct
 from collections.abc import Callable, Sequence
 from functools import cache, lru_cache
 from typing import Any, TypeVar
 
-Implementation = Callable[..., "int | None"]
+from emulator.adapters.cuda.tables import Implementation
+
 T = TypeVar("T")
 #: what is there of libcuda.so.1 and of libcudart.so, by symbol
 DRIVER: dict[str, Implementation] = {}
@@ -117,6 +119,10 @@ class Handles:
             raise CudaError(INVALID_HANDLE)
         return found
 
+    def end(self, handle: int, kind: type[T]) -> None:
+        """Removes a handle."""
+        self.take(handle, kind)
+
     def take(self, handle: int, kind: type[T]) -> T:
         """Removes a handle and returns its object."""
         found = self.find(handle, kind)
@@ -129,16 +135,22 @@ handles = Handles()
 after_call: list[tuple[int, int]] = []
 
 
-class AfterFork:
-    """Whether this process is the fork of one that used the driver: then no call works, as on a
-    GPU."""
+class Process:
+    """What calls need to know of this process."""
 
-    is_watched = False
-    is_forked = False
+    def __init__(self) -> None:
+        self.is_initialized = False
+        #: this is the fork of a process that used the driver: then no call works, as on a GPU
+        self.is_forked = False
 
-    def happened(self) -> None:
-        """Called in the new process."""
+    def initialize(self) -> None:
+        """Lets functions of the driver work; a fork of the process may call none of them."""
+        if not self.is_initialized:
+            self.is_initialized = True
+            os.register_at_fork(after_in_child=self._forked)
+
+    def _forked(self) -> None:
         self.is_forked = True
 
 
-after_fork = AfterFork()
+process = Process()

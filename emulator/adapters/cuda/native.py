@@ -12,22 +12,15 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from emulator.adapters.cuda.tables import (
-    C_TYPES,
-    Function,
-    driver_functions,
-    nvml_functions,
-    runtime12_functions,
-    runtime_functions,
-)
+from emulator.adapters.cuda.tables import C_TYPES, Function, functions_of, runtime12_functions
 from emulator.errors import UnsupportedError
 
 #: file name -> its functions and the version of its symbols, "" for none
 LIBRARIES: dict[str, tuple[Sequence[Function], str]] = {
-    "libcuda.so.1": (driver_functions(), ""),
-    "libcudart.so.13": (runtime_functions(), "libcudart.so.13"),
+    "libcuda.so.1": (functions_of("driver"), ""),
+    "libcudart.so.13": (functions_of("runtime"), "libcudart.so.13"),
     "libcudart.so.12": (runtime12_functions(), "libcudart.so.12"),
-    "libnvidia-ml.so.1": (nvml_functions(), ""),
+    "libnvidia-ml.so.1": (functions_of("nvml"), ""),
 }
 _SUPPORT = Path(__file__).parent / "trampolines.c"
 #: the compiler NVRTC, which stands in front of the real one, and its C source

@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable
 
-from emulator.adapters.cuda.calls import lasting, put, put_text
+from emulator.adapters.cuda.calls import DRIVER, lasting, put, put_text
 from emulator.adapters.cuda.chips import target
 from emulator.adapters.cuda.driver import devices
 from emulator.adapters.cuda.settings import settings
@@ -84,7 +84,7 @@ NVML: dict[str, Callable[..., int | None]] = {
     "nvmlDeviceGetHandleByIndex": _by_index, "nvmlDeviceGetHandleByIndex_v2": _by_index,
     "nvmlDeviceGetIndex": _index, "nvmlDeviceGetName": _name, "nvmlDeviceGetUUID": _uuid,
     "nvmlDeviceGetMemoryInfo": _memory, "nvmlDeviceGetCudaComputeCapability": _capability,
-    "nvmlErrorString": _said, "nvmlSystemGetCudaDriverVersion": devices.driver_version,
-    "nvmlSystemGetCudaDriverVersion_v2": devices.driver_version,
+    "nvmlErrorString": _said, "nvmlSystemGetCudaDriverVersion": DRIVER["cuDriverGetVersion"],
+    "nvmlSystemGetCudaDriverVersion_v2": DRIVER["cuDriverGetVersion"],
     "nvmlSystemGetDriverBranch": _driver, "nvmlSystemGetDriverVersion": _driver,
 }  # fmt: skip

@@ -9,18 +9,23 @@ import traceback
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from emulator.adapters.cuda.calls import CudaError, after_call, after_fork
+from emulator.adapters.cuda.calls import CudaError, after_call, process
 from emulator.adapters.cuda.settings import settings
 from emulator.adapters.cuda.tables import (
     Function,
-    driver_functions,
-    nvml_functions,
+    Implementation,
+    functions_of,
     runtime12_functions,
-    runtime_functions,
 )
 
 _TARGET = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int, ctypes.c_void_p)
 _NOT_INITIALIZED, _NOT_SUPPORTED, _UNKNOWN = 3, 801, 999
+#: functions of the driver that need no cuInit, as on an H200 (asked 2026-11-28); some others see a
+#: null pointer or a handle that is none first there, and return 1, 201 or 400 instead of 3
+_ANYTIME = (
+    "cuInit", "cuDriverGetVersion", "cuGetErrorName", "cuGetErrorString", "cuGetProcAddress",
+    "cuGetProcAddress_v2", "cuGetExportTable",
+)  # fmt: skip
 #: one call at a time
 _lock = threading.RLock()
 #: what must live as long as C may call it
@@ -38,15 +43,16 @@ def attach(library: str, slot: int, end_calls: int, call_later: int) -> None:
     from emulator.adapters.cuda.driver import DRIVER
 
     if library == "libcuda.so.1":
-        target = _target(driver_functions(), DRIVER, lambda code: code, call_later)
+        target = _target(functions_of("driver"), DRIVER, lambda code: code, call_later, True)
     elif library == "libnvidia-ml.so.1":
         from emulator.adapters.cuda.nvml import NVML, code_of
 
-        target = _target(nvml_functions(), NVML, code_of, call_later)
+        target = _target(functions_of("nvml"), NVML, code_of, call_later)
     else:
         from emulator.adapters.cuda.runtime import RUNTIME, remember
 
-        functions = runtime12_functions() if library.endswith("12") else runtime_functions()
+        functions = runtime12_functions() if library.endswith("12") else functions_of("runtime")
+        process.initialize()
         # Functions of the driver are here for what only libcudart.so.12 has.
         target = _target(functions, {**DRIVER, **RUNTIME}, remember, call_later)
     end = ctypes.CFUNCTYPE(None)(end_calls)
@@ -57,20 +63,20 @@ def attach(library: str, slot: int, end_calls: int, call_later: int) -> None:
 
 def _target(
     functions: Sequence[Function],
-    known: dict[str, Callable[..., int | None]],
+    known: dict[str, Implementation],
     remember: Callable[[int], int],
     call_later: int,
+    after_init: bool = False,
 ) -> Any:
-    """The function that all trampolines of a library call."""
-    rows = [
-        (known.get(f.meaning or f.name), f.layout.unpack, f.layout.size, f.name) for f in functions
-    ]
+    """The function that all trampolines of a library call; `after_init`: most want cuInit first."""
+    rows = [(f.found(known), f.layout.unpack, f.layout.size, f.name) for f in functions]
+    waits = [after_init and f.name not in _ANYTIME for f in functions]
     text = ctypes.string_at
     later = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)(call_later)
 
     def called(index: int, words: int) -> int:
         function, unpack, size, name = rows[index]
-        if after_fork.is_forked:
+        if process.is_forked or (waits[index] and not process.is_initialized):
             return remember(_NOT_INITIALIZED)
         if function is None:
             settings().missing(name)

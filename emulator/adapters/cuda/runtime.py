@@ -6,6 +6,7 @@ import ctypes
 import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -23,22 +24,14 @@ from emulator.adapters.cuda.calls import (
     text_at,
 )
 from emulator.adapters.cuda.chips import attributes
-from emulator.adapters.cuda.driver import (
-    devices,
-    graphs,
-    instances,
-    launches,
-    memory,
-    modules,
-    streams,
-)
+from emulator.adapters.cuda.driver import devices, graphs, instances, launches, memory, modules
 from emulator.adapters.cuda.driver.devices import check_error, device, space
 from emulator.adapters.cuda.driver.modules import Function, Loaded
 from emulator.adapters.cuda.driver.nodes import Kind, Work
-from emulator.adapters.cuda.runtime_textures import box_at
-from emulator.adapters.cuda.tables import errors
+from emulator.adapters.cuda.runtime_textures import box_at, ends_of
+from emulator.adapters.cuda.space import Kind as MemoryKind
+from emulator.adapters.cuda.tables import errors, functions_of, others
 
-Dim3 = tuple[int, int, int]
 __all__ = ["RUNTIME", "remember"]
 
 _INVALID_FUNCTION, _INVALID_SYMBOL, _NOT_READY = 98, 13, 600
@@ -66,7 +59,8 @@ class _Thread(threading.local):
 
     def __init__(self) -> None:
         self.error = 0
-        self.configurations: list[tuple[Dim3, Dim3, int, int]] = []
+        #: sizes of grid and block, shared memory, stream
+        self.configurations: list[tuple[int, ...]] = []
 
 
 _thread = _Thread()
@@ -83,115 +77,7 @@ def remember(code: int) -> int:
     return code
 
 
-def _same(*pairs: str) -> None:
-    """Functions that the driver has with the same arguments: "runtime name = driver name"."""
-    for pair in pairs:
-        name, _, other = pair.partition(" = ")
-        runtime(name)(DRIVER[other])
-
-
-_same(
-    "cudaDriverGetVersion = cuDriverGetVersion", "cudaRuntimeGetVersion = cuDriverGetVersion",
-    "cudaGetDeviceCount = cuDeviceGetCount", "cudaDeviceGetAttribute = cuDeviceGetAttribute",
-    "cudaDeviceCanAccessPeer = cuDeviceCanAccessPeer",
-    "cudaDeviceGetP2PAttribute = cuDeviceGetP2PAttribute",
-    "cudaDeviceEnablePeerAccess = cuCtxEnablePeerAccess",
-    "cudaDeviceDisablePeerAccess = cuCtxDisablePeerAccess",
-    "cudaDeviceGetPCIBusId = cuDeviceGetPCIBusId", "cudaDeviceSynchronize = cuCtxSynchronize",
-    "cudaDeviceGetLimit = cuCtxGetLimit", "cudaDeviceSetLimit = cuCtxSetLimit",
-    "cudaDeviceGetStreamPriorityRange = cuCtxGetStreamPriorityRange",
-    "cudaDeviceGetDefaultMemPool = cuDeviceGetDefaultMemPool",
-    "cudaDeviceGetMemPool = cuDeviceGetMemPool", "cudaMemPoolCreate = cuMemPoolCreate",
-    "cudaMemPoolDestroy = cuMemPoolDestroy", "cudaMemPoolGetAttribute = cuMemPoolGetAttribute",
-    "cudaMemGetInfo = cuMemGetInfo_v2", "cudaHostRegister = cuMemHostRegister_v2",
-    "cudaHostUnregister = cuMemHostUnregister", "cudaFreeHost = cuMemFreeHost",
-    "cudaHostGetDevicePointer = cuMemHostGetDevicePointer_v2",
-    "cudaHostGetFlags = cuMemHostGetFlags", "cudaStreamCreateWithFlags = cuStreamCreate",
-    "cudaStreamCreateWithPriority = cuStreamCreateWithPriority",
-    "cudaStreamDestroy = cuStreamDestroy_v2", "cudaStreamSynchronize = cuStreamSynchronize",
-    "cudaStreamQuery = cuStreamQuery", "cudaStreamWaitEvent = cuStreamWaitEvent",
-    "cudaStreamGetFlags = cuStreamGetFlags", "cudaStreamGetPriority = cuStreamGetPriority",
-    "cudaStreamGetId = cuStreamGetId", "cudaStreamAddCallback = cuStreamAddCallback",
-    "cudaStreamBeginCapture = cuStreamBeginCapture_v2",
-    "cudaStreamEndCapture = cuStreamEndCapture", "cudaStreamIsCapturing = cuStreamIsCapturing",
-    "cudaLaunchHostFunc = cuLaunchHostFunc", "cudaEventCreateWithFlags = cuEventCreate",
-    "cudaEventDestroy = cuEventDestroy_v2", "cudaEventRecord = cuEventRecord",
-    "cudaEventRecordWithFlags = cuEventRecordWithFlags",
-    "cudaEventSynchronize = cuEventSynchronize", "cudaEventQuery = cuEventQuery",
-    "cudaEventElapsedTime = cuEventElapsedTime", "cudaGraphCreate = cuGraphCreate",
-    "cudaGraphInstantiate = cuGraphInstantiateWithFlags",
-    "cudaGraphInstantiateWithFlags = cuGraphInstantiateWithFlags",
-    "cudaGraphLaunch = cuGraphLaunch", "cudaGraphUpload = cuGraphUpload",
-    "cudaGraphDestroy = cuGraphDestroy", "cudaGraphExecDestroy = cuGraphExecDestroy",
-    "cudaGraphGetNodes = cuGraphGetNodes", "cudaGraphGetRootNodes = cuGraphGetRootNodes",
-    "cudaGraphGetEdges = cuGraphGetEdges_v2", "cudaGraphClone = cuGraphClone",
-    "cudaGraphAddEmptyNode = cuGraphAddEmptyNode",
-    "cudaGraphAddChildGraphNode = cuGraphAddChildGraphNode",
-    "cudaGraphAddEventRecordNode = cuGraphAddEventRecordNode",
-    "cudaGraphAddEventWaitNode = cuGraphAddEventWaitNode",
-    "cudaGraphAddMemAllocNode = cuGraphAddMemAllocNode",
-    "cudaGraphAddMemFreeNode = cuGraphAddMemFreeNode",
-    "cudaGraphAddDependencies = cuGraphAddDependencies_v2",
-    "cudaGraphRemoveDependencies = cuGraphRemoveDependencies_v2",
-    "cudaGraphDestroyNode = cuGraphDestroyNode", "cudaGraphNodeGetType = cuGraphNodeGetType",
-    "cudaGraphNodeGetDependencies = cuGraphNodeGetDependencies_v2",
-    "cudaGraphNodeGetDependentNodes = cuGraphNodeGetDependentNodes_v2",
-    "cudaGraphNodeFindInClone = cuGraphNodeFindInClone",
-    "cudaGraphExecUpdate = cuGraphExecUpdate_v2",
-    "cudaGraphInstantiateWithParams = cuGraphInstantiateWithParams",
-    "cudaGraphMemAllocNodeGetParams = cuGraphMemAllocNodeGetParams",
-    "cudaGraphMemFreeNodeGetParams = cuGraphMemFreeNodeGetParams",
-    "cudaDeviceGetGraphMemAttribute = cuDeviceGetGraphMemAttribute",
-    "cudaDeviceGraphMemTrim = cuDeviceGraphMemTrim", "cudaFreeAsync = cuMemFreeAsync",
-    "cudaMallocAsync = cuMemAllocAsync", "cudaMallocFromPoolAsync = cuMemAllocFromPoolAsync",
-    "cudaMemset2DAsync = cuMemsetD2D8Async",
-    "cudaStreamBeginCaptureToGraph = cuStreamBeginCaptureToGraph",
-    "cudaStreamGetCaptureInfo = cuStreamGetCaptureInfo_v3",
-    "cudaStreamUpdateCaptureDependencies = cuStreamUpdateCaptureDependencies_v2",
-    "cudaGraphConditionalHandleCreate_v2 = cuGraphConditionalHandleCreate",
-    "cudaIpcGetMemHandle = cuIpcGetMemHandle", "cudaIpcOpenMemHandle = cuIpcOpenMemHandle_v2",
-    "cudaIpcCloseMemHandle = cuIpcCloseMemHandle", "cudaIpcGetEventHandle = cuIpcGetEventHandle",
-    "cudaIpcOpenEventHandle = cuIpcOpenEventHandle",
-    "cudaMemPoolExportToShareableHandle = cuMemPoolExportToShareableHandle",
-    "cudaMemPoolImportFromShareableHandle = cuMemPoolImportFromShareableHandle",
-    "cudaMemPoolExportPointer = cuMemPoolExportPointer",
-    "cudaMemPoolImportPointer = cuMemPoolImportPointer",
-    "cudaMemPoolGetAccess = cuMemPoolGetAccess",
-    "cudaMemAdvise = cuMemAdvise_v2", "cudaMemPrefetchAsync = cuMemPrefetchAsync_v2",
-    "cudaMemPrefetchBatchAsync = cuMemPrefetchBatchAsync",
-    "cudaMemDiscardBatchAsync = cuMemDiscardBatchAsync",
-    "cudaMemDiscardAndPrefetchBatchAsync = cuMemDiscardAndPrefetchBatchAsync",
-    "cudaMemRangeGetAttribute = cuMemRangeGetAttribute",
-    "cudaMemRangeGetAttributes = cuMemRangeGetAttributes",
-    "cudaUserObjectCreate = cuUserObjectCreate", "cudaUserObjectRetain = cuUserObjectRetain",
-    "cudaUserObjectRelease = cuUserObjectRelease",
-    "cudaGraphRetainUserObject = cuGraphRetainUserObject",
-    "cudaGraphReleaseUserObject = cuGraphReleaseUserObject",
-    "cudaGraphDebugDotPrint = cuGraphDebugDotPrint",
-    "cudaGraphChildGraphNodeGetGraph = cuGraphChildGraphNodeGetGraph",
-    "cudaGraphHostNodeGetParams = cuGraphHostNodeGetParams",
-    "cudaGraphMemsetNodeGetParams = cuGraphMemsetNodeGetParams",
-    "cudaGraphEventRecordNodeGetEvent = cuGraphEventRecordNodeGetEvent",
-    "cudaGraphEventWaitNodeGetEvent = cuGraphEventWaitNodeGetEvent",
-    "cudaGraphEventRecordNodeSetEvent = cuGraphEventRecordNodeSetEvent",
-    "cudaGraphEventWaitNodeSetEvent = cuGraphEventWaitNodeSetEvent",
-    "cudaGraphExecEventRecordNodeSetEvent = cuGraphExecEventRecordNodeSetEvent",
-    "cudaGraphExecEventWaitNodeSetEvent = cuGraphExecEventWaitNodeSetEvent",
-    "cudaGraphExecChildGraphNodeSetParams = cuGraphExecChildGraphNodeSetParams",
-    "cudaGraphNodeSetEnabled = cuGraphNodeSetEnabled",
-    "cudaGraphNodeGetEnabled = cuGraphNodeGetEnabled",
-    "cudaGraphNodeGetContainingGraph = cuGraphNodeGetContainingGraph",
-    "cudaGraphExecGetFlags = cuGraphExecGetFlags",
-    "cudaDeviceSetGraphMemAttribute = cuDeviceSetGraphMemAttribute",
-)  # fmt: skip
-
-
 # --- registration ---------------------------------------------------------------------------------
-
-
-@runtime("__cudaRegisterFatBinary")
-def register_image(wrapper: int) -> int:
-    return handles.add(_Image(wrapper))
 
 
 @runtime("__cudaRegisterFatBinaryEnd", "__cudaUnregisterFatBinary", "__cudaRegisterHostVar",
@@ -264,24 +150,8 @@ def last_error() -> int:
     return code
 
 
-@runtime("cudaPeekAtLastError")
-def peek_error() -> int:
-    return _thread.error
-
-
-@runtime("cudaGetErrorName")
-def error_name(code: int) -> int:
-    return lasting(errors()[code].runtime if code in errors() else _UNKNOWN_CODE)
-
-
-@runtime("cudaGetErrorString")
-def error_string(code: int) -> int:
-    return lasting(errors()[code].said if code in errors() else _UNKNOWN_CODE)
-
-
-@runtime("cudaGetDevice")
-def get_device(out: int) -> None:
-    put(out, "i", 0)
+def _error_text(code: int, which: str) -> int:
+    return lasting(getattr(errors()[code], which) if code in errors() else _UNKNOWN_CODE)
 
 
 @runtime("cudaSetDevice", "cudaInitDevice")
@@ -290,21 +160,6 @@ def set_device(number: int, *_: int) -> None:
         raise CudaError(_NO_DEVICE)
     if not device.context:
         devices.context_set(device.primary_context())
-
-
-@runtime("cudaChooseDevice")
-def choose_device(out: int, properties: int) -> None:
-    put(out, "i", 0)
-
-
-@runtime("cudaDeviceReset")
-def reset() -> None:
-    device.failed = 0
-
-
-@runtime("cudaGetDeviceFlags")
-def device_flags(out: int) -> None:
-    put(out, "I", 8)
 
 
 #: bytes of cudaDeviceProp in CUDA 13
@@ -371,94 +226,47 @@ def _write_properties(
 # --- launches -------------------------------------------------------------------------------------
 
 
-@runtime("__cudaPushCallConfiguration")
-def push(gx: int, gy: int, gz: int, bx: int, by: int, bz: int, shared: int, stream: int) -> int:
-    _thread.configurations.append(((gx, gy, gz), (bx, by, bz), shared, stream))
-    return 0
-
-
 @runtime("__cudaPopCallConfiguration")
 def pop(grid: int, block: int, shared: int, stream: int) -> int:
     if not _thread.configurations:
         return 52  # launch without a configuration
-    sizes, threads, given, where = _thread.configurations.pop()
-    put(grid, "III", *sizes)
-    put(block, "III", *threads)
+    *sizes, given, where = _thread.configurations.pop()
+    put(grid, "III", *sizes[:3])
+    put(block, "III", *sizes[3:])
     put(shared, "Q", given)
     put(stream, "Q", where)
     return 0
 
 
-@runtime("__cudaGetKernel")
-def get_kernel(out: int, host: int) -> None:
-    kernel_of(host)
-    put(out, "Q", host)
+def _launching(function: Callable[..., None]) -> Callable[..., None]:
+    """A launch for which sizes that cannot be have a code of their own, as in the runtime."""
+
+    def launch(*given: int) -> None:
+        try:
+            function(*given)
+        except CudaError as error:
+            raise CudaError(9 if error.code == INVALID_VALUE else error.code) from None
+
+    return launch
 
 
 @runtime("cudaLaunchKernel", "__cudaLaunchKernel", "__cudaLaunchKernel_ptsz")
-def launch_kernel(
-    host: int,
-    gx: int,
-    gy: int,
-    gz: int,
-    bx: int,
-    by: int,
-    bz: int,
-    pointers: int,
-    shared: int,
-    stream: int,
-) -> None:
+@_launching
+def launch_kernel(host: int, *words: int) -> None:
+    *sizes, pointers, shared, stream = words
     found = kernel_of(host)
-    raw = launches.arguments(found, pointers)
-    _launched(lambda: launches.launch(found, (gx, gy, gz), (bx, by, bz), shared, stream, raw))
-
-
-def _launched(launch: Callable[[], None]) -> None:
-    """Launches; sizes that cannot be have a code of their own in the runtime."""
-    try:
-        launch()
-    except CudaError as error:
-        raise CudaError(9 if error.code == INVALID_VALUE else error.code) from None
+    launches.launch(found, sizes, shared, stream, launches.arguments(found, pointers))
 
 
 @runtime("cudaLaunchCooperativeKernel")
-def launch_cooperative(
-    host: int,
-    gx: int,
-    gy: int,
-    gz: int,
-    bx: int,
-    by: int,
-    bz: int,
-    pointers: int,
-    shared: int,
-    stream: int,
-) -> None:
-    if not launches.fits_at_once(kernel_of(host), (gx, gy, gz), (bx, by, bz), shared):
-        raise CudaError(720)
-    launch_kernel(host, gx, gy, gz, bx, by, bz, pointers, shared, stream)
+def launch_cooperative(host: int, *words: int) -> None:
+    launches.check_cooperative(kernel_of(host), words[:6], words[7])
+    launch_kernel(host, *words)
 
 
-@runtime("cudaLaunchKernelExC")
-def launch_with(configuration: int, host: int, pointers: int) -> None:
-    gx, gy, gz, bx, by, bz, shared, stream, attached, count = get(configuration, "6IQQQI4x")
-    found = kernel_of(host)
-    cluster = launches.cluster_shape(attached, count)
-    raw = launches.arguments(found, pointers)
-    _launched(
-        lambda: launches.launch(found, (gx, gy, gz), (bx, by, bz), shared, stream, raw, cluster)
-    )
-
-
-@runtime("cudaFuncSetAttribute")
-def set_function_attribute(host: int, which: int, value: int) -> None:
-    modules.set_function_attribute(handle_of(host), which, value)
-
-
-def handle_of(host: int) -> int:
-    """The driver's handle of a kernel."""
-    found = kernel_of(host)
-    return found.loaded.function(found.name)
+runtime("cudaLaunchKernelExC")(
+    _launching(partial(launches.launch_configured, "6IQQQI4x", kernel_of))
+)
 
 
 @runtime("cudaFuncGetAttributes")
@@ -470,33 +278,41 @@ def function_attributes(out: int, host: int) -> None:
     put(out, "QQQ7i", shared, constant, local, threads, registers, ptx, binary, cache, dynamic, -1)
 
 
-@runtime("cudaFuncGetName")
-def function_name(out: int, host: int) -> None:
-    put(out, "Q", lasting(kernel_of(host).name))
-
-
-@runtime("cudaOccupancyMaxActiveBlocksPerMultiprocessor",
-         "cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags")  # fmt: skip
-def most_blocks(out: int, host: int, threads: int, dynamic: int, flags: int = 0) -> None:
-    put(out, "i", launches.resident_blocks(kernel_of(host), threads, dynamic))
-
-
-@runtime("cudaOccupancyAvailableDynamicSMemPerBlock")
-def available_shared(out: int, host: int, blocks: int, threads: int) -> None:
-    launches.available_shared(out, handle_of(host), blocks, threads)
-
-
-@runtime("cudaOccupancyMaxPotentialClusterSize", "cudaOccupancyMaxActiveClusters")
-def clusters(out: int, host: int, configuration: int) -> None:
-    put(out, "i", 8)
-
-
 # --- memory ---------------------------------------------------------------------------------------
 
 
-@runtime("cudaMalloc")
-def allocate(out: int, size: int) -> None:
-    put(out, "Q", space().allocate(size, "device") if size else 0)
+def _line(to: int, source: int, size: int, kind: int) -> memory.Box:
+    return memory.Box(to, 0, 0, source, 0, 0, size, 1, 1, *ends_of(kind))
+
+
+def _copy_2d(to: int, to_pitch: int, source: int, pitch: int, *rest: int) -> None:
+    width, height, kind, *stream = rest
+    box = memory.Box(to, to_pitch, 0, source, pitch, 0, width, height, 1, *ends_of(kind))
+    memory.submit_copy(box, *stream)
+
+
+def _copy_to_symbol(symbol: int, source: int, size: int, offset: int, *rest: int) -> None:
+    kind, *stream = rest
+    memory.submit_copy(_line(_symbol(symbol)[0] + offset, source, size, kind), *stream)
+
+
+def _copy_from_symbol(to: int, symbol: int, size: int, offset: int, *rest: int) -> None:
+    kind, *stream = rest
+    memory.submit_copy(_line(to, _symbol(symbol)[0] + offset, size, kind), *stream)
+
+
+def _fill_2d(to: int, pitch: int, value: int, *rest: int) -> None:
+    memory.fill(np.uint8, to, pitch, value & 255, *rest)
+
+
+def _fill_3d(to: int, pitch: int, _: int, rows: int, value: int, *rest: int) -> None:
+    width, height, depth, *stream = rest
+    for k in range(depth):
+        _fill_2d(to + k * rows * pitch, pitch, value, width, height, *stream)
+
+
+def _allocated(size: int, kind: MemoryKind) -> int:
+    return space().allocate(size, kind) if size else 0
 
 
 @runtime("cudaFree")
@@ -505,125 +321,10 @@ def free(address: int) -> None:
     memory.free(address)
 
 
-@runtime("cudaMallocManaged")
-def allocate_managed(out: int, size: int, flags: int) -> None:
-    put(out, "Q", space().allocate(size, "managed"))
-
-
-@runtime("cudaMallocHost", "cudaHostAlloc")
-def allocate_host(out: int, size: int, flags: int = 0) -> None:
-    put(out, "Q", space().allocate(size, "host") if size else 0)
-
-
-@runtime("cudaMallocPitch")
-def allocate_pitch(out: int, pitch: int, width: int, height: int) -> None:
-    memory.allocate_pitch(out, pitch, width, height, 4)
-
-
 @runtime("cudaMalloc3D")
 def allocate_3d(out: int, width: int, height: int, depth: int) -> None:
-    memory.allocate_pitch(out, out + 8, width, height * depth, 4)
+    memory.allocate_pitch(out, out + 8, width, height * depth)
     put(out + 16, "QQ", width, height)
-
-
-def _line(to: int, source: int, size: int, kind: int) -> memory.Box:
-    # Kind 0 host to host, 1 to the device, 2 from it, 3 on it, 4 as the addresses say.
-    return memory.Box(to, 0, 0, source, 0, 0, size, 1, 1, kind in (1, 3), kind in (2, 3))
-
-
-def _copy(to: int, source: int, size: int, kind: int, stream: int = 0) -> None:
-    memory.submit_copy(_line(to, source, size, kind), stream)
-
-
-@runtime("cudaMemcpy", "cudaMemcpyAsync")
-def copy(to: int, source: int, size: int, kind: int, stream: int = 0) -> None:
-    _copy(to, source, size, kind, stream)
-
-
-@runtime("cudaMemcpyPeer", "cudaMemcpyPeerAsync")
-def copy_peer(to: int, one: int, source: int, other: int, size: int, stream: int = 0) -> None:
-    _copy(to, source, size, 4, stream)
-
-
-@runtime("cudaMemcpy2D", "cudaMemcpy2DAsync")
-def copy_2d(
-    to: int,
-    to_pitch: int,
-    source: int,
-    pitch: int,
-    width: int,
-    height: int,
-    kind: int,
-    stream: int = 0,
-) -> None:
-    box = memory.Box(
-        to,
-        to_pitch,
-        0,
-        source,
-        pitch,
-        0,
-        width,
-        height,
-        to_device=kind in (1, 3),
-        from_device=kind in (2, 3),
-    )
-    memory.submit_copy(box, stream)
-
-
-@runtime("cudaMemcpy3D", "cudaMemcpy3DAsync")
-def copy_3d(what: int, stream: int = 0) -> None:
-    memory.submit_copy(box_at(what), stream)
-
-
-@runtime("cudaMemset", "cudaMemsetAsync")
-def fill(to: int, value: int, size: int, stream: int = 0) -> None:
-    memory.fill(to, value & 255, size, np.uint8, stream)
-
-
-@runtime("cudaMemset2D", "cudaMemset2DAsync")
-def fill_2d(to: int, pitch: int, value: int, width: int, height: int, stream: int = 0) -> None:
-    memory.fill_rows_8(to, pitch, value & 255, width, height, stream)
-
-
-@runtime("cudaMemset3D", "cudaMemset3DAsync")
-def fill_3d(
-    to: int,
-    pitch: int,
-    _: int,
-    rows: int,
-    value: int,
-    width: int,
-    height: int,
-    depth: int,
-    stream: int = 0,
-) -> None:
-    for k in range(depth):
-        fill_2d(to + k * rows * pitch, pitch, value, width, height, stream)
-
-
-@runtime("cudaMemcpyToSymbol", "cudaMemcpyToSymbolAsync")
-def copy_to_symbol(
-    symbol: int, source: int, size: int, offset: int, kind: int, stream: int = 0
-) -> None:
-    _copy(_symbol(symbol)[0] + offset, source, size, kind, stream)
-
-
-@runtime("cudaMemcpyFromSymbol", "cudaMemcpyFromSymbolAsync")
-def copy_from_symbol(
-    to: int, symbol: int, size: int, offset: int, kind: int, stream: int = 0
-) -> None:
-    _copy(to, _symbol(symbol)[0] + offset, size, kind, stream)
-
-
-@runtime("cudaGetSymbolAddress")
-def symbol_address(out: int, symbol: int) -> None:
-    put(out, "Q", _symbol(symbol)[0])
-
-
-@runtime("cudaGetSymbolSize")
-def symbol_size(out: int, symbol: int) -> None:
-    put(out, "Q", _symbol(symbol)[1])
 
 
 @runtime("cudaPointerGetAttributes")
@@ -635,19 +336,6 @@ def pointer_attributes(out: int, address: int) -> None:
         return
     host = 0 if kinds[found.kind] == 2 else address
     put(out, "iiQQ", kinds[found.kind], 0, address, host)
-
-
-# --- streams and events ---------------------------------------------------------------------------
-
-
-@runtime("cudaStreamCreate")
-def create_stream(out: int) -> None:
-    streams.create(out, 0)
-
-
-@runtime("cudaEventCreate")
-def create_event(out: int) -> None:
-    streams.event_create(out, 0)
 
 
 # --- graphs ---------------------------------------------------------------------------------------
@@ -663,36 +351,39 @@ graphs.structure_functions(runtime, "cuda", _READERS)
 instances.structure_functions(runtime, "cuda", _READERS)
 
 
-@runtime("cudaGraphAddNode")
-def graph_add(out: int, graph: int, needs: int, data: int, count: int, what: int) -> None:
-    graphs.add(out, graph, needs, count, graphs.work_at(what, _READERS))
+# --- functions of one line ------------------------------------------------------------------------
 
-
-@runtime("cudaGraphNodeSetParams")
-def graph_set(node: int, what: int) -> None:
-    work = graphs.work_at(what, _READERS)
-    graphs.node_of_kind(node, work.kind).work = work
-
-
-@runtime("cudaGraphExecNodeSetParams")
-def graph_set_in_instance(instance: int, node: int, what: int) -> None:
-    found = handles.find(instance, instances.GraphInstance)
-    found.set(node, graphs.work_at(what, _READERS))
-
-
-@runtime("cudaGraphConditionalHandleCreate")
-def graph_condition(out: int, graph: int, default: int, flags: int) -> None:
-    graphs.create_condition(out, graph, 0, default, flags)
-
-
-@runtime("cudaGraphAddMemcpyNode1D")
-def graph_add_line(
-    out: int, graph: int, needs: int, count: int, to: int, source: int, size: int, kind: int
-) -> None:
-    graphs.add(out, graph, needs, count, _line(to, source, size, kind))
-
-
-@runtime("cudaGraphExecMemcpyNodeSetParams1D")
-def graph_set_line(instance: int, node: int, to: int, source: int, size: int, kind: int) -> None:
-    found = handles.find(instance, instances.GraphInstance)
-    found.set(node, _line(to, source, size, kind))
+RUNTIME |= {
+    **launches.occupancy_functions("cuda", kernel_of),
+    **others(functions_of("runtime"), DRIVER),
+    "__cudaRegisterFatBinary": lambda wrapper: handles.add(_Image(wrapper)),
+    "__cudaGetKernel": lambda out, host: put(out, "Q", kernel_of(host) and host),
+    "__cudaPushCallConfiguration": lambda *given: _thread.configurations.append(given),
+    "cudaPeekAtLastError": lambda: _thread.error,
+    "cudaGetErrorName": lambda code: _error_text(code, "runtime"),
+    "cudaGetErrorString": lambda code: _error_text(code, "said"),
+    "cudaGetDevice": lambda out: put(out, "i", 0),
+    "cudaChooseDevice": lambda out, properties: put(out, "i", 0),
+    "cudaDeviceReset": device.reset,
+    "cudaGetDeviceFlags": lambda out: put(out, "I", 8),
+    "cudaFuncSetAttribute": lambda host, which, value: kernel_of(host).set_attribute(which, value),
+    "cudaFuncGetName": lambda out, host: put(out, "Q", lasting(kernel_of(host).name)),
+    "cudaMalloc": lambda out, size: put(out, "Q", _allocated(size, "device")),
+    "cudaMallocHost": lambda out, size: put(out, "Q", _allocated(size, "host")),
+    "cudaHostAlloc": lambda out, size, flags: put(out, "Q", _allocated(size, "host")),
+    "cudaGetSymbolAddress": lambda out, symbol: put(out, "Q", _symbol(symbol)[0]),
+    "cudaGetSymbolSize": lambda out, symbol: put(out, "Q", _symbol(symbol)[1]),
+    "cudaGraphAddMemcpyNode1D": partial(graphs.add_made, _line),
+    "cudaGraphExecMemcpyNodeSetParams1D": partial(instances.set_made, _line),
+}
+for _name, _function in {
+    "cudaMemcpy": lambda *line: memory.submit_copy(_line(*line[:4]), *line[4:]),
+    "cudaMemcpy2D": _copy_2d,
+    "cudaMemcpy3D": lambda what, *stream: memory.submit_copy(box_at(what), *stream),
+    "cudaMemcpyToSymbol": _copy_to_symbol,
+    "cudaMemcpyFromSymbol": _copy_from_symbol,
+    "cudaMemset": lambda to, value, *rest: memory.fill_line(np.uint8, to, value & 255, *rest),
+    "cudaMemset2D": _fill_2d,
+    "cudaMemset3D": _fill_3d,
+}.items():
+    runtime(_name, f"{_name}Async")(_function)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import ctypes
 import struct
+from collections.abc import Sequence
+from functools import partial
 from typing import NamedTuple
 
 from emulator.adapters.cuda.calls import (
-    DRIVER,
     INVALID_VALUE,
     NOT_SUPPORTED,
+    RUNTIME,
     CudaError,
     get,
     handles,
@@ -18,15 +20,6 @@ from emulator.adapters.cuda.calls import (
 )
 from emulator.adapters.cuda.driver import arrays, memory, textures
 from emulator.adapters.cuda.driver.arrays import CudaArray, Shape, Side, side_of_array
-
-for _name, _same in (
-    ("cudaFreeArray", "cuArrayDestroy"),
-    ("cudaFreeMipmappedArray", "cuMipmappedArrayDestroy"),
-    ("cudaGetMipmappedArrayLevel", "cuMipmappedArrayGetLevel"),
-    ("cudaDestroyTextureObject", "cuTexObjectDestroy"),
-    ("cudaDestroySurfaceObject", "cuSurfObjectDestroy"),
-):
-    runtime(_name)(DRIVER[_same])
 
 _SIGNED, _UNSIGNED, _FLOAT = range(3)
 #: cudaChannelFormatKind and bits of a channel -> CUarray_format
@@ -92,11 +85,6 @@ def allocate_mipmaps(
     arrays.create_mipmaps(out, Shape(width, height, depth, *channels_at(what), flags), levels)
 
 
-@runtime("cudaGetChannelDesc")
-def channel_description(out: int, array: int) -> None:
-    _put_channels(out, handles.find(array, CudaArray).shape)
-
-
 @runtime("cudaArrayGetInfo")
 def array_info(description: int, extent: int, flags: int, array: int) -> None:
     shape = handles.find(array, CudaArray).shape
@@ -109,118 +97,28 @@ def array_info(description: int, extent: int, flags: int, array: int) -> None:
 # --- copies ---------------------------------------------------------------------------------------
 
 
+def ends_of(kind: int) -> tuple[bool, bool]:
+    """Whether a copy of a cudaMemcpyKind goes to the device, and comes from it."""
+    return kind in (_TO_DEVICE, _ON_DEVICE), kind in (_FROM_DEVICE, _ON_DEVICE)
+
+
 def _copy(to: Side, source: Side, width: int, height: int, kind: int, stream: int) -> None:
-    box = memory.Box.between(
-        to,
-        source,
-        width,
-        height,
-        1,
-        kind in (_TO_DEVICE, _ON_DEVICE),
-        kind in (_FROM_DEVICE, _ON_DEVICE),
-    )
-    memory.submit_copy(box, stream)
-
-
-@runtime("cudaMemcpyToArray", "cudaMemcpyToArrayAsync")
-def copy_to_array(
-    array: int, x: int, y: int, source: int, size: int, kind: int, stream: int = 0
-) -> None:
-    _copy(side_of_array(array, x, y), Side(source, 0, 0), size, 1, kind, stream)
-
-
-@runtime("cudaMemcpyFromArray", "cudaMemcpyFromArrayAsync")
-def copy_from_array(
-    to: int, array: int, x: int, y: int, size: int, kind: int, stream: int = 0
-) -> None:
-    _copy(Side(to, 0, 0), side_of_array(array, x, y), size, 1, kind, stream)
-
-
-@runtime("cudaMemcpyArrayToArray")
-def copy_array_to_array(
-    array: int, x: int, y: int, source: int, from_x: int, from_y: int, size: int, kind: int
-) -> None:
-    _copy(side_of_array(array, x, y), side_of_array(source, from_x, from_y), size, 1, kind, 0)
-
-
-@runtime("cudaMemcpy2DToArray", "cudaMemcpy2DToArrayAsync")
-def copy_2d_to_array(
-    array: int,
-    x: int,
-    y: int,
-    source: int,
-    pitch: int,
-    width: int,
-    height: int,
-    kind: int,
-    stream: int = 0,
-) -> None:
-    _copy(side_of_array(array, x, y), Side(source, pitch, 0), width, height, kind, stream)
-
-
-@runtime("cudaMemcpy2DFromArray", "cudaMemcpy2DFromArrayAsync")
-def copy_2d_from_array(
-    to: int,
-    pitch: int,
-    array: int,
-    x: int,
-    y: int,
-    width: int,
-    height: int,
-    kind: int,
-    stream: int = 0,
-) -> None:
-    _copy(Side(to, pitch, 0), side_of_array(array, x, y), width, height, kind, stream)
-
-
-@runtime("cudaMemcpy2DArrayToArray")
-def copy_2d_array_to_array(
-    array: int,
-    x: int,
-    y: int,
-    source: int,
-    from_x: int,
-    from_y: int,
-    width: int,
-    height: int,
-    kind: int,
-) -> None:
-    to, found = side_of_array(array, x, y), side_of_array(source, from_x, from_y)
-    _copy(to, found, width, height, kind, 0)
+    memory.submit_copy(memory.Box.between(to, source, width, height, 1, *ends_of(kind)), stream)
 
 
 def box_at(what: int) -> memory.Box:
     """The copy that a cudaMemcpy3DParms describes: of an array its place counts texels, and so does
     the width where there is one."""
-    (
-        source_array,
-        *source,
-        source_pitch,
-        _,
-        source_rows,
-        to_array,
-        to_x,
-        to_y,
-        to_z,
-        to,
-        to_pitch,
-        _,
-        to_rows,
-        width,
-        height,
-        depth,
-        kind,
-    ) = get(what, "QQQQQQQQQQQQQQQQQQQI")
-    x, y, z, address = source
-    size = max(_texel(source_array), _texel(to_array), 1)
+    source_array, *source, source_pitch, _, source_rows = get(what, "8Q")
+    to_array, *to, to_pitch, _, to_rows = get(what + 64, "8Q")
+    width, height, depth, kind = get(what + 128, "QQQI")
     return memory.Box.between(
-        _side(to_array, to, to_pitch, to_rows, (to_x, to_y, to_z)),
-        _side(source_array, address, source_pitch, source_rows, (x, y, z)),
-        width * size,
+        _side(to_array, to, to_pitch, to_rows),
+        _side(source_array, source, source_pitch, source_rows),
+        width * max(_texel(source_array), _texel(to_array), 1),
         height,
         depth,
-        kind in (_TO_DEVICE, _ON_DEVICE),
-        kind in (_FROM_DEVICE, _ON_DEVICE),
+        *ends_of(kind),
     )
 
 
@@ -229,8 +127,8 @@ def _texel(array: int) -> int:
     return handles.find(array, CudaArray).texels.texel if array else 0
 
 
-def _side(array: int, address: int, pitch: int, rows: int, place: tuple[int, int, int]) -> Side:
-    x, y, z = place
+def _side(array: int, place: Sequence[int], pitch: int, rows: int) -> Side:
+    x, y, z, address = place
     if array:
         return side_of_array(array, x * _texel(array), y, z)
     return Side(address + (z * rows + y) * pitch + x, pitch, rows * pitch)
@@ -295,3 +193,26 @@ def resource_description(out: int, handle: int) -> None:
 def texture_description(out: int, handle: int) -> None:
     textures.texture_object(handle)
     ctypes.memmove(out, _given[handle][1], _TEXTURE_BYTES)
+
+
+def _copy_by_word(word: str, rows: bool, *given: int) -> None:
+    """Copies as the word in a function's name says: ToArray, FromArray or ArrayToArray. An array
+    comes with a byte and a row; a side out of one has a pitch where `rows` are copied."""
+    left = iter(given)
+
+    def side(in_array: bool) -> Side:
+        if in_array:
+            return side_of_array(next(left), next(left), next(left))
+        return Side(next(left), next(left) if rows else 0, 0)
+
+    to, source = side(word != "FromArray"), side(word != "ToArray")
+    _copy(to, source, next(left), next(left) if rows else 1, next(left), next(left, 0))
+
+
+RUNTIME["cudaGetChannelDesc"] = lambda out, array: _put_channels(
+    out, handles.find(array, CudaArray).shape
+)
+for _word in ("ToArray", "FromArray", "ArrayToArray"):
+    for _ending in ("", "Async") if _word != "ArrayToArray" else ("",):
+        runtime(f"cudaMemcpy{_word}{_ending}")(partial(_copy_by_word, _word, False))
+        runtime(f"cudaMemcpy2D{_word}{_ending}")(partial(_copy_by_word, _word, True))

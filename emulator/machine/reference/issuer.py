@@ -41,7 +41,7 @@ from emulator.machine.shared.pending import POISON
 from emulator.machine.shared.phases import PhaseWait
 from emulator.machine.shared.place import Index
 from emulator.machine.shared.waiting import State
-from emulator.memory.mbarrier import Change
+from emulator.memory.mbarrier import Barrier, Change
 from emulator.memory.multicast import OfDevices
 from emulator.memory.tensor_memory import TensorMemory
 from emulator.ptx.program import Function, Statement
@@ -161,8 +161,8 @@ class Issuer:
                 self.thread, wait, lambda thread, done: write(Issuer(thread, [], writes), done)
             )
 
-    def put_barriers(self, barriers: Words, counts: Words) -> None:
-        initialise(self.thread, int(barriers), int(counts))
+    def put_barriers(self, barriers: Words, counts: Words, layout: int) -> None:
+        initialise(self.thread, int(barriers), Barrier.init(int(counts), layout))
 
     def shared(self, row: int) -> Array:
         return self.thread.cluster.blocks[row].shared

@@ -12,6 +12,8 @@ from functools import cache
 from typing import Any
 
 import torch
+from torch import Tensor
+from torch._ops import OpOverload
 from torch.utils._pytree import tree_leaves
 
 from emulator.errors import UnsupportedError
@@ -24,24 +26,24 @@ _users = 0
 _library: Any = None
 
 
-def name_of(function: Any) -> str:
+def name_of(function: OpOverload) -> str:
     """The name of an operator, without its space and its overload."""
     name: str = function.name()
     return name.rpartition("::")[2].partition(".")[0]
 
 
-def tensors_in(*given: Any) -> list[Any]:
+def tensors_in(*given: object) -> list[Tensor]:
     """The tensors among arguments or results, also those in lists."""
-    return [x for x in tree_leaves(given) if isinstance(x, torch.Tensor)]
+    return [x for x in tree_leaves(given) if isinstance(x, Tensor)]
 
 
 @cache
-def is_composite(function: Any) -> bool:
+def is_composite(function: OpOverload) -> bool:
     """Whether PyTorch has no kernel for an operator of aten but makes it of others."""
     return function.namespace == "aten" and function.has_kernel_for_dispatch_key(_COMPOSITE)
 
 
-def decompose(function: Any, args: Any, kwargs: Any) -> Any:
+def decompose(function: OpOverload, args: Any, kwargs: Any) -> Any:
     """Runs the operators that a composite one is made of, as PyTorch does."""
     return function._op_dk(_COMPOSITE, *args, **kwargs)
 
@@ -65,12 +67,12 @@ def _leave() -> None:
         _library = None
 
 
-def _hook(function: Any, run: Run) -> Callable[..., Any]:
+def _hook(function: OpOverload, run: Run) -> Callable[..., Any]:
     return lambda *args, **kwargs: run(function, args, kwargs)
 
 
 @cache
-def _overloads() -> tuple[Any, ...]:
+def _overloads() -> tuple[OpOverload, ...]:
     packets = (getattr(torch.ops.aten, name, None) for name in COMPOSITES)
     every = (getattr(packet, x) for packet in packets if packet for x in packet.overloads())
     return tuple(function for function in every if is_composite(function))
@@ -85,7 +87,7 @@ def attention_is_fused() -> bool:
 # --- gradients ------------------------------------------------------------------------------------
 
 
-def mark_gradients(made: Any, operands: list[Any], name: str, running: list[str]) -> None:
+def mark_gradients(made: object, operands: list[Tensor], name: str, running: list[str]) -> None:
     """Has `name` in `running` while autograd computes the gradients of what `made` is made of, down
     to `operands`."""
     for node in _nodes(made, operands):
@@ -93,7 +95,7 @@ def mark_gradients(made: Any, operands: list[Any], name: str, running: list[str]
         node.register_hook(lambda *_: running.clear())
 
 
-def _nodes(made: Any, operands: list[Any]) -> Iterator[Any]:
+def _nodes(made: object, operands: list[Tensor]) -> Iterator[Any]:
     """The nodes of autograd's graph between results and operands."""
     seen = {x.grad_fn for x in operands}
     left = [x.grad_fn for x in tensors_in(made)]

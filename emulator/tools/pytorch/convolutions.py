@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from emulator.matrices.library.convolution import (
     Shape,
@@ -22,7 +24,7 @@ from emulator.tools.pytorch.operations import FORMAT_NAMES, Computer, codes_of, 
 class _Case:
     """Settings that a convolution shares with its gradients."""
 
-    def __init__(self, computer: Computer, x: Any, w: Any, shape: Shape) -> None:
+    def __init__(self, computer: Computer, x: Tensor, w: Tensor, shape: Shape) -> None:
         self.computer, self.axes, self.shape = computer, x.ndim - 2, shape
         last = torch.channels_last
         self.last = self.axes == 2 and any(
@@ -37,11 +39,11 @@ class _Case:
         if self.kind == "tf32" and not rule.runs_on(computer.target):
             self.kind, self.rule = "f32", _rule("f32")
 
-    def flat(self, x: Any) -> Any:
+    def flat(self, x: Tensor) -> Tensor:
         """With two axes: the height of one with a single axis is 1."""
         return x if x.ndim == 4 else x.unsqueeze(2)
 
-    def compute(self, what: What, one: Any, other: Any) -> Any:
+    def compute(self, what: What, one: Tensor, other: Tensor) -> Tensor:
         """The output or a gradient, which is listed."""
         x, w = tuple(self.x.shape), tuple(self.w.shape)
         if what == "output":
@@ -67,7 +69,7 @@ class _Case:
             return made.squeeze(2)
         return made.contiguous(memory_format=torch.channels_last) if self.last else made
 
-    def _choose(self, what: What, x: Any, w: Any) -> Way:
+    def _choose(self, what: What, x: Tensor, w: Tensor) -> Way:
         way = choose_way(what, self.kind, self.last, x, w, self.shape)
         images, outputs, taps = x[0], w[0], w[2] * w[3]
         pixels = images * math.prod(output_size(x, w, self.shape))
@@ -82,7 +84,7 @@ class _Case:
         return way
 
 
-def pair(given: Any, axes: int, least: int) -> tuple[int, int]:
+def pair(given: Sequence[int], axes: int, least: int) -> tuple[int, int]:
     """A setting for both axes; `given`: one for all, or one for each."""
     settings = (least,) * (2 - axes) + tuple(given) * (axes if len(given) == 1 else 1)
     return int(settings[0]), int(settings[1])
@@ -96,13 +98,13 @@ def _rule(kind: str) -> Rule:
 
 def _case(
     computer: Computer,
-    x: Any,
-    w: Any,
-    stride: Any,
-    padding: Any,
-    dilation: Any,
+    x: Tensor,
+    w: Tensor,
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
     transposed: bool,
-    output_padding: Any,
+    output_padding: Sequence[int],
     groups: int,
 ) -> _Case | None:
     """A convolution with PyTorch's settings; None for one that is not covered."""
@@ -114,7 +116,9 @@ def _case(
     return _Case(computer, x, w, shape)
 
 
-def convolution(computer: Computer, x: Any, w: Any, bias: Any, *settings: Any) -> Any:
+def convolution(
+    computer: Computer, x: Tensor, w: Tensor, bias: Tensor | None, *settings: Any
+) -> Tensor | None:
     case = _case(computer, x, w, *settings)
     if case is None:
         return None
@@ -124,8 +128,8 @@ def convolution(computer: Computer, x: Any, w: Any, bias: Any, *settings: Any) -
 
 
 def convolution_backward(
-    computer: Computer, g: Any, x: Any, w: Any, bias_sizes: Any, *settings: Any
-) -> Any:
+    computer: Computer, g: Tensor, x: Tensor, w: Tensor, bias_sizes: object, *settings: Any
+) -> tuple[Tensor | None, ...] | None:
     *given, wanted = settings
     case = _case(computer, x, w, *given)
     if case is None:

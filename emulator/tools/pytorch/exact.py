@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from functools import cache
-from typing import Any
+
+from torch import Tensor
 
 from emulator.matrices.library.recorded import Evidence
 from emulator.tools.pytorch.composites import tensors_in
@@ -41,7 +43,9 @@ def _reason(name: str) -> str:
     return next((why for why, names in EXACT.items() if name in names.split()), "")
 
 
-def why_exact(name: str, tensors: list[Any], options: Any) -> tuple[str, Evidence]:
+def why_exact(
+    name: str, tensors: Sequence[Tensor], options: Mapping[str, object]
+) -> tuple[str, Evidence]:
     """Whether an operator has a GPU's bits where the CPU computes it: why, and the evidence.
 
     "rule": the result follows from the operation alone; "none": the GPU sums in another order, or
@@ -63,7 +67,7 @@ def why_exact(name: str, tensors: list[Any], options: Any) -> tuple[str, Evidenc
     return "the GPU has an order or a function of its own", "none"
 
 
-def why_of_doubles(made: Any, known: tuple[str, Evidence]) -> tuple[str, Evidence]:
+def why_of_doubles(made: object, known: tuple[str, Evidence]) -> tuple[str, Evidence]:
     """Why a result has a GPU's bits, of an operator on f64 that rounds once, and the evidence."""
     if any(x.is_floating_point() and x.isnan().any() for x in tensors_in(made)):
         return "the code of a NaN of f64 is not known", "none"

@@ -6,11 +6,13 @@ products among them itself. Other operators run as ever: the CPU's own exp or su
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
+from torch import Tensor
+from torch._ops import OpOverload
 from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode
 
 from emulator.arith import Engine
@@ -31,14 +33,14 @@ from emulator.tools.pytorch.composites import (
 from emulator.tools.pytorch.convolutions import convolution, convolution_backward
 from emulator.tools.pytorch.operations import OPERATIONS, Computer
 from emulator.tools.pytorch.unknown import COMPOSITES, NO_PRODUCTS, unknown_kind
-from emulator.tools.pytorch.used import Used
+from emulator.tools.pytorch.used import Used, UsedProduct
 
 COMPUTED = OPERATIONS | {
     "convolution": convolution, "convolution_backward": convolution_backward,
 }  # fmt: skip
 
 #: how a class of tensors says that it handles no operators itself
-_PLAIN = torch.Tensor.__torch_dispatch__
+_PLAIN = Tensor.__torch_dispatch__
 
 
 @contextmanager
@@ -80,7 +82,7 @@ def tensor_core_matmul(
         yield mode.products.used
 
 
-def _run_composite(function: Any, args: Any, kwargs: Any) -> Any:
+def _run_composite(function: OpOverload, args: Any, kwargs: Any) -> Any:
     """Runs an operator that PyTorch makes of others, by the mode that sees it, if there is one."""
     mode = _get_current_dispatch_mode()
     if isinstance(mode, _Mode):
@@ -103,7 +105,7 @@ class Products:
         self._computer = Computer(chip, engine, self._note, recipe)
         self._strict = strict
 
-    def _note(self, product: Any) -> None:
+    def _note(self, product: UsedProduct) -> None:
         self.used.add(product)
         if self._strict and product.evidence == "none":
             shape = f" {product.shape}" if product.layout else ""
@@ -114,12 +116,14 @@ class Products:
             )
 
     def note_unknown(
-        self, name: str, tensors: list[Any], why: str, evidence: Evidence = "none", *order: str
+        self, name: str, tensors: list[Tensor], why: str, evidence: Evidence = "none", *order: str
     ) -> None:
         """Lists an operator that is no product; `order`: where the CPU does not compute it."""
         self._computer.note_unknown(name, tensors, why, evidence, *order)
 
-    def compute(self, function: Any, name: str, tensors: list[Any], args: Any, kwargs: Any) -> Any:
+    def compute(
+        self, function: OpOverload, name: str, tensors: list[Tensor], args: Any, kwargs: Any
+    ) -> Any:
         """The result of an operator of COMPUTED."""
         options = {key: value for key, value in kwargs.items() if key != "out"}
         made = COMPUTED[name.rstrip("_")](self._computer, *args, **options)
@@ -143,7 +147,7 @@ class _Mode(TorchDispatchMode):  # type: ignore[misc]
         self._gradients: list[str] = []
 
     def __torch_dispatch__(
-        self, function: Any, types: Any, args: Any = (), kwargs: Any = None
+        self, function: OpOverload, types: Sequence[Any], args: Any = (), kwargs: Any = None
     ) -> Any:
         if any(t.__torch_dispatch__ is not _PLAIN for t in types):
             # A tensor of a class of its own makes plain ones of it, and the mode sees those.
@@ -167,7 +171,7 @@ class _Mode(TorchDispatchMode):  # type: ignore[misc]
             return function(*args, **kwargs)
         return self.products.compute(function, name, tensors, args, kwargs)
 
-    def _why_unknown(self, function: Any, base: str) -> str:
+    def _why_unknown(self, function: OpOverload, base: str) -> str:
         """Why the GPU's bits of an operator are not known; "" where they may be."""
         if function.namespace != "aten":
             return f"what operators of {function.namespace} multiply is not known"
@@ -177,14 +181,14 @@ class _Mode(TorchDispatchMode):  # type: ignore[misc]
             return ""
         return unknown_kind(base)
 
-    def _run_other(self, function: Any, args: Any, kwargs: Any) -> Any:
+    def _run_other(self, function: OpOverload, args: Any, kwargs: Any) -> Any:
         """An operator that multiplies nothing or, in inference mode, one made of others."""
         if is_composite(function) and not any(x.is_nested for x in tensors_in(args, kwargs)):
             with self:
                 return decompose(function, args, kwargs)
         return function(*args, **kwargs)
 
-    def run_composite(self, function: Any, args: Any, kwargs: Any) -> Any:
+    def run_composite(self, function: OpOverload, args: Any, kwargs: Any) -> Any:
         """Runs an operator that PyTorch makes of others, and notes it as a whole."""
         name = name_of(function)
         why = "" if self._inside else self._why_unknown(function, name)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from dtypes import FORMATS, Array, convert
 from emulator.arith import Engine
@@ -52,7 +53,7 @@ class Computer:
     def note_unknown(
         self,
         name: str,
-        tensors: list[Any],
+        tensors: Sequence[Tensor],
         why: str,
         evidence: Evidence = "none",
         order: str = ON_CPU,
@@ -62,7 +63,7 @@ class Computer:
         self.note(UsedProduct(name, types, 0, 0, 0, 0, "", order, evidence, why))
 
     def product(
-        self, operation: str, a: Any, b: Any, out: str, variant: str = ""
+        self, operation: str, a: Tensor, b: Tensor, out: str, variant: str = ""
     ) -> tuple[str, Array] | None:
         """Type and codes of the accumulators of A·B; None where it is no product of a library."""
         found = self._choose(operation, a, b, out, variant)
@@ -73,7 +74,7 @@ class Computer:
         return multiply(rule, *codes, self.target, choice.order, out, self.engine, self.recipe)
 
     def product_with_addend(
-        self, operation: str, c: Any, a: Any, b: Any, out: str, alpha: float, beta: float
+        self, operation: str, c: Tensor, a: Tensor, b: Tensor, out: str, alpha: float, beta: float
     ) -> Array | None:
         """Codes of alpha·A·B + beta·C; None where it is no product of a library."""
         found = self._choose(operation, a, b, out, c=c, alpha=alpha, beta=beta)
@@ -87,11 +88,11 @@ class Computer:
     def _choose(
         self,
         operation: str,
-        a: Any,
-        b: Any,
+        a: Tensor,
+        b: Tensor,
         out: str,
         variant: str = "",
-        c: Any = None,
+        c: Tensor | None = None,
         alpha: float = 1,
         beta: float = 1,
     ) -> tuple[Rule, Choice] | None:
@@ -158,7 +159,7 @@ class Computer:
         self.note(UsedProduct(operation, types, *size, layout, order, choice.evidence, choice.why))
 
 
-def _name(x: Any) -> str:
+def _name(x: Tensor) -> str:
     return FORMAT_NAMES.get(x.dtype, str(x.dtype).removeprefix("torch."))
 
 
@@ -174,7 +175,7 @@ def _sweep(kinds: tuple[str, str], variant: str, out: str, operation: str, has_a
     return f"{operation} {name}"
 
 
-def _layout(x: Any, by_columns: bool = False) -> str:
+def _layout(x: Tensor, by_columns: bool = False) -> str:
     """ "n" where the matrices lie row by row, "t" column by column; either may be said of a row or
     a column alone, and `by_columns` decides."""
     rows, columns = x.stride()[-2:]
@@ -188,19 +189,19 @@ def _layout(x: Any, by_columns: bool = False) -> str:
 # --- tensors and codes ----------------------------------------------------------------------------
 
 
-def codes_of(x: Any) -> Array:
+def codes_of(x: Tensor) -> Array:
     """The codes of a tensor, as unsigned integers with its shape and strides."""
     size = x.element_size()
     plain = x.detach().resolve_conj().resolve_neg().view(_SIGNED[size])
     return np.asarray(plain.numpy()).view(f"u{size}")
 
 
-def tensor_of(codes: Array, kind: str) -> Any:
+def tensor_of(codes: Array, kind: str) -> Tensor:
     plain = np.require(codes, requirements=["C", "W"])
     return torch.from_numpy(plain.view(f"i{plain.itemsize}")).view(_TYPES[kind])
 
 
-def _as(kind: str, x: Any) -> Array:
+def _as(kind: str, x: Tensor) -> Array:
     """The codes of a tensor in another type."""
     own = FORMAT_NAMES[x.dtype]
     return codes_of(x) if own == kind else convert(FORMATS[own], FORMATS[kind], codes_of(x))
@@ -209,32 +210,38 @@ def _as(kind: str, x: Any) -> Array:
 # --- operations -----------------------------------------------------------------------------------
 
 
-def _multiplied(computer: Computer, operation: str, a: Any, b: Any, out: str) -> Any:
+def _multiplied(
+    computer: Computer, operation: str, a: Tensor, b: Tensor, out: str
+) -> Tensor | None:
     """A·B of the type `out`; None where it is no product of a library."""
     made = computer.product(operation, a, b, out)
     return None if made is None else tensor_of(result_codes(*made, out), out)
 
 
-def _mm(computer: Computer, a: Any, b: Any, out_dtype: Any = None) -> Any:
+def _mm(
+    computer: Computer, a: Tensor, b: Tensor, out_dtype: torch.dtype | None = None
+) -> Tensor | None:
     out = FORMAT_NAMES.get(out_dtype or a.dtype, "")
     return _multiplied(computer, "bmm" if a.ndim == 3 else "mm", a, b, out)
 
 
-def _int_mm(computer: Computer, a: Any, b: Any) -> Any:
+def _int_mm(computer: Computer, a: Tensor, b: Tensor) -> Tensor | None:
     return _multiplied(computer, "_int_mm", a, b, "s32")
 
 
-def _mv(computer: Computer, a: Any, x: Any) -> Any:
+def _mv(computer: Computer, a: Tensor, x: Tensor) -> Tensor | None:
     made = _multiplied(computer, "mv", a, x[:, None], FORMAT_NAMES.get(a.dtype, ""))
     return None if made is None else made[:, 0]
 
 
-def _dot(computer: Computer, x: Any, y: Any) -> Any:
+def _dot(computer: Computer, x: Tensor, y: Tensor) -> Tensor | None:
     made = _multiplied(computer, "dot", x[None], y[:, None], FORMAT_NAMES.get(x.dtype, ""))
     return None if made is None else made[0, 0]
 
 
-def _addmv(computer: Computer, c: Any, a: Any, x: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
+def _addmv(
+    computer: Computer, c: Tensor, a: Tensor, x: Tensor, *, beta: float = 1, alpha: float = 1
+) -> Tensor | None:
     factors = {"beta": beta, "alpha": alpha}
     made = _with_addend(computer, c[..., None], a, x[:, None], operation="addmv", **factors)
     return None if made is None else made[:, 0]
@@ -242,15 +249,15 @@ def _addmv(computer: Computer, c: Any, a: Any, x: Any, *, beta: Any = 1, alpha: 
 
 def _with_addend(
     computer: Computer,
-    c: Any,
-    a: Any,
-    b: Any,
-    out: Any = None,
+    c: Tensor,
+    a: Tensor,
+    b: Tensor,
+    out: torch.dtype | None = None,
     *,
     operation: str,
-    beta: Any = 1,
-    alpha: Any = 1,
-) -> Any:
+    beta: float = 1,
+    alpha: float = 1,
+) -> Tensor | None:
     """alpha·A·B + beta·C, of the type `out` (None: that of A)."""
     kind = FORMAT_NAMES.get(out or a.dtype, "")
     made = computer.product_with_addend(operation, c, a, b, kind, alpha, beta)
@@ -259,15 +266,15 @@ def _with_addend(
 
 def _scaled_mm(
     computer: Computer,
-    a: Any,
-    b: Any,
-    scale_a: Any,
-    scale_b: Any,
-    bias: Any = None,
-    scale_result: Any = None,
-    out_dtype: Any = None,
+    a: Tensor,
+    b: Tensor,
+    scale_a: Tensor,
+    scale_b: Tensor,
+    bias: Tensor | None = None,
+    scale_result: Tensor | None = None,
+    out_dtype: torch.dtype | None = None,
     use_fast_accum: bool = False,
-) -> Any:
+) -> Tensor | None:
     if scale_result is not None or scale_a.dtype != torch.float32:
         return None
     out = FORMAT_NAMES.get(out_dtype or a.dtype, "")

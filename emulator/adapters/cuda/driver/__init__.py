@@ -23,9 +23,12 @@ from emulator.adapters.cuda.driver import (
     textures,
     virtual,
 )
+from emulator.adapters.cuda.tables import functions_of, others
 
 __all__ = [
     "DRIVER", "arrays", "captures", "devices", "graph_memory", "graphs", "instances",
     "interprocess", "launches", "managed", "memory", "modules", "references", "streams",
     "tensor_maps", "textures", "virtual",
 ]  # fmt: skip
+
+DRIVER |= others(functions_of("driver"), DRIVER)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import NamedTuple
 
 from emulator.adapters.cuda.calls import (
+    DRIVER,
     INVALID_VALUE,
     NOT_SUPPORTED,
     CudaError,
@@ -129,46 +130,14 @@ def create(out: int, shape: Shape) -> None:
     put(out, "Q", handles.add(CudaArray(shape)))
 
 
-@driver("cuArray3DCreate_v2")
-def create_3d(out: int, what: int) -> None:
-    create(out, Shape(*get(what, "QQQIII")))
-
-
-@driver("cuArrayCreate_v2")
-def create_2d(out: int, what: int) -> None:
+def _create_2d(out: int, what: int) -> None:
     width, height, format_, channels = get(what, "QQII")
     create(out, Shape(width, height, 0, format_, channels))
 
 
-@driver("cuArrayDestroy")
-def destroy(array: int) -> None:
-    handles.take(array, CudaArray).free()
-
-
-@driver("cuArray3DGetDescriptor_v2")
-def descriptor_3d(out: int, array: int) -> None:
-    shape = handles.find(array, CudaArray).shape
-    put(
-        out,
-        "QQQIII",
-        shape.width,
-        shape.height,
-        shape.depth,
-        shape.format,
-        shape.channels,
-        shape.flags,
-    )
-
-
-@driver("cuArrayGetDescriptor_v2")
-def descriptor_2d(out: int, array: int) -> None:
+def _descriptor_2d(out: int, array: int) -> None:
     shape = handles.find(array, CudaArray).shape
     put(out, "QQII", shape.width, shape.height, shape.format, shape.channels)
-
-
-@driver("cuMipmappedArrayCreate")
-def mipmaps_create(out: int, what: int, count: int) -> None:
-    create_mipmaps(out, Shape(*get(what, "QQQIII")), count)
 
 
 def create_mipmaps(out: int, shape: Shape, count: int) -> None:
@@ -179,15 +148,33 @@ def create_mipmaps(out: int, shape: Shape, count: int) -> None:
     put(out, "Q", handles.add(Mipmaps(shape, levels)))
 
 
+def _destroy(array: int) -> None:
+    handles.take(array, CudaArray).free()
+
+
+def _destroy_mipmaps(mipmaps: int) -> None:
+    for level in handles.take(mipmaps, Mipmaps).levels:
+        _destroy(level)
+
+
+DRIVER |= {
+    "cuArray3DCreate_v2": lambda out, what: create(out, Shape(*get(what, "QQQIII"))),
+    "cuArrayCreate_v2": _create_2d,
+    "cuArrayDestroy": _destroy,
+    "cuArray3DGetDescriptor_v2": lambda out, array: put(
+        out, "QQQIII", *astuple(handles.find(array, CudaArray).shape)
+    ),
+    "cuArrayGetDescriptor_v2": _descriptor_2d,
+    "cuMipmappedArrayCreate": lambda out, what, count: create_mipmaps(
+        out, Shape(*get(what, "QQQIII")), count
+    ),
+    "cuMipmappedArrayDestroy": _destroy_mipmaps,
+}
+
+
 @driver("cuMipmappedArrayGetLevel")
 def mipmap_level(out: int, mipmaps: int, number: int) -> None:
     levels = handles.find(mipmaps, Mipmaps).levels
     if number >= len(levels):
         raise CudaError(INVALID_VALUE)
     put(out, "Q", levels[number])
-
-
-@driver("cuMipmappedArrayDestroy")
-def destroy_mipmaps(mipmaps: int) -> None:
-    for level in handles.take(mipmaps, Mipmaps).levels:
-        destroy(level)

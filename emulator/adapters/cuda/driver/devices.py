@@ -9,15 +9,16 @@ from functools import cache
 from typing import Any
 
 from emulator.adapters.cuda.calls import (
+    DRIVER,
     INVALID_CONTEXT,
     INVALID_DEVICE,
     INVALID_VALUE,
     NOT_FOUND,
     CudaError,
-    after_fork,
     driver,
     handles,
     lasting,
+    process,
     put,
     put_text,
     text_at,
@@ -60,6 +61,15 @@ class _Device:
         held = self.thread.contexts
         return held[-1] if held else 0
 
+    def push(self, handle: int) -> None:
+        """Makes a context the thread's current one. Raises CudaError for no context."""
+        handles.find(handle, Context)
+        self.thread.contexts.append(handle)
+
+    def reset(self) -> None:
+        """Forgets the error that a kernel left."""
+        self.failed = 0
+
     def primary_context(self) -> int:
         """The primary context."""
         if not self.primary:
@@ -93,9 +103,7 @@ def check_device(number: int) -> None:
 
 @driver("cuInit")
 def initialise(flags: int) -> None:
-    if not after_fork.is_watched:
-        after_fork.is_watched = True
-        os.register_at_fork(after_in_child=after_fork.happened)
+    process.initialize()
 
 
 @driver("cuDeviceSetMemPool", "cuCtxSetCacheConfig", "cuCtxSetSharedMemConfig",
@@ -108,21 +116,6 @@ def initialise(flags: int) -> None:
         "cuThreadExchangeStreamCaptureMode", "cuProfilerStart", "cuProfilerStop")  # fmt: skip
 def accepted(*_: Any) -> None:
     """A hint or a switch that changes no result."""
-
-
-@driver("cuDriverGetVersion")
-def driver_version(out: int) -> None:
-    put(out, "i", VERSION)
-
-
-@driver("cuGetErrorName")
-def error_name(code: int, out: int) -> int:
-    return _error_text(code, out, "driver")
-
-
-@driver("cuGetErrorString")
-def error_string(code: int, out: int) -> int:
-    return _error_text(code, out, "said")
 
 
 def _error_text(code: int, out: int, kind: str) -> int:
@@ -149,32 +142,20 @@ def procedure(symbol: int, out: int, version: int, flags: int, status: int = 0) 
     return 0
 
 
-@driver("cuGetProcAddress")
-def old_procedure(symbol: int, out: int, version: int, flags: int) -> int | None:
-    return procedure(symbol, out, version, flags)
-
-
 @driver("cuGetExportTable")
 def export_table(out: int, identity: int) -> int:
+    _tell_of_a_static_runtime()
+    return NOT_FOUND
+
+
+@cache
+def _tell_of_a_static_runtime() -> None:
     message = (
         "emulator: this program's CUDA runtime is linked statically and asks the driver for "
         "undocumented tables; build it with `nvcc -cudart shared`"
     )
     settings().write(missing="cuGetExportTable", reason=message)
-    _warn(message)
-    return NOT_FOUND
-
-
-@cache
-def _warn(message: str) -> None:
-    import os
-
     os.write(2, (message + "\n").encode())
-
-
-@driver("cuDeviceGetCount")
-def device_count(out: int) -> None:
-    put(out, "i", 1)
 
 
 @driver("cuDeviceGet")
@@ -195,11 +176,6 @@ def device_attribute(out: int, attribute: int, number: int) -> None:
     put(out, "i", attributes().get(attribute, 0))
 
 
-@driver("cuDeviceTotalMem_v2")
-def device_memory(out: int, number: int) -> None:
-    put(out, "Q", space().total)
-
-
 @driver("cuDeviceComputeCapability")
 def device_capability(major: int, minor: int, number: int) -> None:
     put(major, "i", target().number // 10)
@@ -209,27 +185,6 @@ def device_capability(major: int, minor: int, number: int) -> None:
 @driver("cuDeviceGetUuid", "cuDeviceGetUuid_v2")
 def device_uuid(out: int, number: int) -> None:
     put(out, "16s", f"emulated {target().name}".encode())
-
-
-@driver("cuDeviceGetPCIBusId")
-def device_bus(out: int, room: int, number: int) -> None:
-    put_text(out, room, "0000:01:00.0")
-
-
-@driver("cuDeviceGetByPCIBusId")
-def device_by_bus(out: int, text: int) -> None:
-    put(out, "i", 0)
-
-
-@driver("cuDeviceCanAccessPeer")
-def device_peer(out: int, one: int, other: int) -> None:
-    put(out, "i", 0)
-
-
-@driver("cuDeviceGetP2PAttribute", "cuCtxEnablePeerAccess", "cuCtxDisablePeerAccess")
-def no_peer(*_: int) -> int:
-    """There is one device, and it is no peer of its own."""
-    return INVALID_DEVICE
 
 
 # --- contexts -------------------------------------------------------------------------------------
@@ -250,11 +205,6 @@ def primary_release(number: int) -> int:
     return 0
 
 
-@driver("cuDevicePrimaryCtxReset_v2")
-def primary_reset(number: int) -> None:
-    device.failed = 0
-
-
 @driver("cuDevicePrimaryCtxGetState")
 def primary_state(number: int, flags: int, active: int) -> None:
     put(flags, "I", 0)
@@ -269,21 +219,11 @@ def context_create(out: int, parameters: int, flags: int, number: int) -> None:
     put(out, "Q", handle)
 
 
-@driver("cuCtxCreate_v2")
-def context_create_old(out: int, flags: int, number: int) -> None:
-    context_create(out, 0, flags, number)
-
-
 @driver("cuCtxDestroy_v2")
 def context_destroy(handle: int) -> None:
     handles.take(handle, Context)
     if device.context == handle:
         device.thread.contexts.pop()
-
-
-@driver("cuCtxGetCurrent")
-def context_current(out: int) -> None:
-    put(out, "Q", device.context)
 
 
 @driver("cuCtxSetCurrent")
@@ -292,14 +232,7 @@ def context_set(handle: int) -> None:
     if held:
         held.pop()
     if handle:
-        handles.find(handle, Context)
-        held.append(handle)
-
-
-@driver("cuCtxPushCurrent_v2")
-def context_push(handle: int) -> None:
-    handles.find(handle, Context)
-    device.thread.contexts.append(handle)
+        device.push(handle)
 
 
 @driver("cuCtxPopCurrent_v2")
@@ -316,51 +249,40 @@ def context_device(out: int, handle: int = 0) -> int:
     return 0 if device.context or handle else INVALID_CONTEXT
 
 
-@driver("cuCtxGetFlags")
-def context_flags(out: int) -> None:
-    put(out, "I", 0)
+def _current() -> Context:
+    return handles.find(device.context or device.primary_context(), Context)
 
 
-@driver("cuCtxGetId")
-def context_id(handle: int, out: int) -> None:
-    put(out, "Q", handle or device.context)
-
-
-@driver("cuCtxGetApiVersion")
-def context_version(handle: int, out: int) -> None:
-    put(out, "I", 3020)
-
-
-@driver("cuCtxSynchronize", "cuCtxSynchronize_v2")
-def context_synchronize(handle: int = 0) -> None:
-    check_error()
-
-
-@driver("cuCtxGetStreamPriorityRange")
 def priority_range(least: int, greatest: int) -> None:
     put(least, "i", 0)
     put(greatest, "i", -5)
 
 
-def _current() -> Context:
-    return handles.find(device.context or device.primary_context(), Context)
-
-
-@driver("cuCtxGetLimit")
-def context_limit(out: int, limit: int) -> None:
-    put(out, "Q", _current().limits.get(limit, 0))
-
-
-@driver("cuCtxSetLimit")
-def context_set_limit(limit: int, value: int) -> None:
-    _current().limits[limit] = value
-
-
-@driver("cuCtxGetCacheConfig", "cuCtxGetSharedMemConfig")
-def context_configuration(out: int) -> None:
-    put(out, "i", 0)
-
-
-@driver("cuModuleGetLoadingMode")
-def loading_mode(out: int) -> None:
-    put(out, "i", 2)
+DRIVER |= {
+    "cuDriverGetVersion": lambda out: put(out, "i", VERSION),
+    "cuGetErrorName": lambda code, out: _error_text(code, out, "driver"),
+    "cuGetErrorString": lambda code, out: _error_text(code, out, "said"),
+    "cuDeviceGetCount": lambda out: put(out, "i", 1),
+    "cuDeviceTotalMem_v2": lambda out, number: put(out, "Q", space().total),
+    "cuDeviceGetPCIBusId": lambda out, room, number: put_text(out, room, "0000:01:00.0"),
+    "cuDeviceGetByPCIBusId": lambda out, text: put(out, "i", 0),
+    # There is one device, and it is no peer of its own.
+    "cuDeviceCanAccessPeer": lambda out, one, other: put(out, "i", 0),
+    "cuDeviceGetP2PAttribute": lambda *_: INVALID_DEVICE,
+    "cuCtxEnablePeerAccess": lambda *_: INVALID_DEVICE,
+    "cuCtxDisablePeerAccess": lambda *_: INVALID_DEVICE,
+    "cuDevicePrimaryCtxReset_v2": lambda number: device.reset(),
+    "cuCtxGetCurrent": lambda out: put(out, "Q", device.context),
+    "cuCtxPushCurrent_v2": lambda handle: device.push(handle),
+    "cuCtxGetFlags": lambda out: put(out, "I", 0),
+    "cuCtxGetId": lambda handle, out: put(out, "Q", handle or device.context),
+    "cuCtxGetApiVersion": lambda handle, out: put(out, "I", 3020),
+    "cuCtxSynchronize": lambda: check_error(),
+    "cuCtxSynchronize_v2": lambda handle: check_error(),
+    "cuCtxGetStreamPriorityRange": priority_range,
+    "cuCtxGetLimit": lambda out, limit: put(out, "Q", _current().limits.get(limit, 0)),
+    "cuCtxSetLimit": lambda limit, value: _current().limits.update({limit: value}),
+    "cuCtxGetCacheConfig": lambda out: put(out, "i", 0),
+    "cuCtxGetSharedMemConfig": lambda out: put(out, "i", 0),
+    "cuModuleGetLoadingMode": lambda out: put(out, "i", 2),
+}

@@ -10,10 +10,10 @@ from pathlib import Path
 import numpy as np
 
 from emulator.adapters.cuda.calls import (
+    DRIVER,
     INVALID_VALUE,
     NOT_SUPPORTED,
     CudaError,
-    Implementation,
     driver,
     get,
     handles,
@@ -34,6 +34,7 @@ from emulator.adapters.cuda.driver.nodes import (
     Work,
 )
 from emulator.adapters.cuda.driver.streams import Call, Record, Wait
+from emulator.adapters.cuda.tables import Implementation
 
 Read = Callable[[int], Work]
 _DTYPES = {1: np.uint8, 2: np.uint16, 4: np.uint32}
@@ -48,14 +49,22 @@ STRUCTURES = {
 }  # fmt: skip
 
 
+def _node(handle: int) -> Node:
+    return handles.find(handle, Node)
+
+
+def _graph(handle: int) -> Graph:
+    return handles.find(handle, Graph)
+
+
 # --- parameters -----------------------------------------------------------------------------------
 
 
 def launch_of(found: Function, what: int) -> Work:
     """The launch of a kernel that a CUDA_KERNEL_NODE_PARAMS describes."""
-    _, gx, gy, gz, bx, by, bz, shared, pointers, extra = get(what, "Q7I4xQQ")
+    _, *sizes, shared, pointers, extra = get(what, "Q7I4xQQ")
     raw = launches.arguments(found, pointers, extra)
-    return launches.Launch(found, (gx, gy, gz), (bx, by, bz), shared, raw)
+    return launches.Launch(found, sizes[:3], sizes[3:], shared, raw)
 
 
 def _launch_at(what: int) -> Work:
@@ -74,7 +83,7 @@ def _fill_at(what: int) -> Work:
 
 def _child_at(what: int) -> Work:
     graph, ownership = get(what, "QI")
-    found = handles.find(graph, Graph)
+    found = _graph(graph)
     return Child(found if ownership == _MOVED else _copied(found))
 
 
@@ -125,8 +134,8 @@ def work_at(what: int, readers: Mapping[Kind, Read] = READERS) -> Work:
 
 def add(out: int, graph: int, needs: int, count: int, work: Work) -> None:
     """Adds a node that waits for `count` others, whose handles are at `needs`."""
-    found = handles.find(graph, Graph)
-    before = [_node_of(found, handle) for handle in (get(needs, f"{count}Q") if count else ())]
+    found = _graph(graph)
+    before = found.listed(needs, count)
     if len(set(before)) < len(before):
         raise CudaError(INVALID_VALUE)
     if isinstance(work, Conditional) and not found.has_condition(work.condition.address):
@@ -134,16 +143,9 @@ def add(out: int, graph: int, needs: int, count: int, work: Work) -> None:
     put(out, "Q", found.add(Node(work, before)).handle)
 
 
-def _node_of(graph: Graph, handle: int) -> Node:
-    node = handles.find(handle, Node)
-    if node.graph is not graph:
-        raise CudaError(INVALID_VALUE)
-    return node
-
-
 def node_of_kind(handle: int, kind: Kind) -> Node:
     """The node of a handle. Raises CudaError for one of another kind."""
-    node = handles.find(handle, Node)
+    node = _node(handle)
     if node.work.kind != kind:
         raise CudaError(INVALID_VALUE)
     return node
@@ -164,12 +166,28 @@ def structure_functions(
         versions = versions_of(kind, prefix)
         added = [f"{prefix}GraphAdd{word}Node{version}" for version in versions]
         changed = [f"{prefix}Graph{word}NodeSetParams{version}" for version in versions]
-        register(*added)(partial(_add_read, readers[kind]))
+        register(*added)(partial(add_made, lambda what, *_, read=readers[kind]: read(what)))
         register(*changed)(partial(_change, kind, readers[kind]))
+    register(f"{prefix}GraphNodeSetParams")(partial(_set_any, readers))
+    register(f"{prefix}GraphAddNode{'_v2' if prefix == 'cu' else ''}")(partial(_add_any, readers))
 
 
-def _add_read(read: Read, out: int, graph: int, needs: int, count: int, what: int, *_: int) -> None:
-    add(out, graph, needs, count, read(what))
+def _add_any(
+    readers: Mapping[Kind, Read], out: int, graph: int, needs: int, data: int, count: int, what: int
+) -> None:
+    add(out, graph, needs, count, work_at(what, readers))
+
+
+def _set_any(readers: Mapping[Kind, Read], node: int, what: int) -> None:
+    work = work_at(what, readers)
+    node_of_kind(node, work.kind).work = work
+
+
+def add_made(
+    make: Callable[..., Work], out: int, graph: int, needs: int, count: int, *given: int
+) -> None:
+    """Adds a node with the work that is made of the arguments behind."""
+    add(out, graph, needs, count, make(*given))
 
 
 def _change(kind: Kind, read: Read, node: int, what: int) -> None:
@@ -177,57 +195,17 @@ def _change(kind: Kind, read: Read, node: int, what: int) -> None:
 
 
 structure_functions(driver, "cu", READERS)
-
-
-@driver("cuGraphAddEmptyNode")
-def add_empty(out: int, graph: int, needs: int, count: int) -> None:
-    add(out, graph, needs, count, Work())
-
-
-@driver("cuGraphAddChildGraphNode")
-def add_child(out: int, graph: int, needs: int, count: int, child: int) -> None:
-    add(out, graph, needs, count, Child(_copied(handles.find(child, Graph))))
-
-
-@driver("cuGraphAddEventRecordNode")
-def add_record(out: int, graph: int, needs: int, count: int, event: int) -> None:
-    add(out, graph, needs, count, Record(event))
-
-
-@driver("cuGraphAddEventWaitNode")
-def add_wait(out: int, graph: int, needs: int, count: int, event: int) -> None:
-    add(out, graph, needs, count, Wait(event))
-
-
-@driver("cuGraphAddMemAllocNode")
-def add_allocation(out: int, graph: int, needs: int, count: int, what: int) -> None:
-    add(out, graph, needs, count, Allocate.read(what))
-
-
-@driver("cuGraphAddMemFreeNode")
-def add_free(out: int, graph: int, needs: int, count: int, address: int) -> None:
-    add(out, graph, needs, count, Free(address))
-
-
-@driver("cuGraphAddNode_v2", "cuGraphAddNode_v3")
-def add_any(out: int, graph: int, needs: int, data: int, count: int, what: int) -> None:
-    add(out, graph, needs, count, work_at(what))
-
-
-@driver("cuGraphAddNode")
-def add_any_without_data(out: int, graph: int, needs: int, count: int, what: int) -> None:
-    add(out, graph, needs, count, work_at(what))
-
-
-@driver("cuGraphNodeSetParams", "cuGraphNodeSetParams_v2")
-def set_any(node: int, what: int) -> None:
-    work = work_at(what)
-    node_of_kind(node, work.kind).work = work
+_MADE: dict[str, Callable[..., Work]] = {
+    "Empty": Work, "ChildGraph": lambda child: Child(_copied(_graph(child))),
+    "EventRecord": Record, "EventWait": Wait, "MemAlloc": Allocate.read, "MemFree": Free,
+}  # fmt: skip
+for _name, _make in _MADE.items():
+    driver(f"cuGraphAdd{_name}Node")(partial(add_made, _make))
 
 
 @driver("cuGraphNodeGetParams")
 def parameters(node: int, what: int) -> None:
-    work = handles.find(node, Node).work
+    work = _node(node).work
     ctypes.memset(what, 0, _ALL_PARAMETERS)
     put(what, "I", work.kind)
     work.write(what + UNION)
@@ -252,46 +230,20 @@ driver("cuGraphEventRecordNodeGetEvent")(partial(_tell, Kind.EVENT_RECORD, 8, 0)
 driver("cuGraphEventWaitNodeGetEvent")(partial(_tell, Kind.WAIT_EVENT, 8, 0))
 
 
-@driver("cuGraphEventRecordNodeSetEvent")
-def set_record(node: int, event: int) -> None:
-    node_of_kind(node, Kind.EVENT_RECORD).work = Record(event)
-
-
-@driver("cuGraphEventWaitNodeSetEvent")
-def set_wait(node: int, event: int) -> None:
-    node_of_kind(node, Kind.WAIT_EVENT).work = Wait(event)
-
-
 # --- graphs ---------------------------------------------------------------------------------------
-
-
-@driver("cuGraphCreate")
-def create(out: int, _: int) -> None:
-    put(out, "Q", Graph().known())
-
-
-@driver("cuGraphClone")
-def clone(out: int, graph: int) -> None:
-    found = handles.find(graph, Graph)
-    put(out, "Q", _copied(found).known())
 
 
 @driver("cuGraphNodeFindInClone")
 def find_in_clone(out: int, node: int, graph: int) -> None:
-    found = handles.find(graph, Graph).twin(handles.find(node, Node))
+    found = _graph(graph).twin(_node(node))
     if found is None:
         raise CudaError(INVALID_VALUE)
     put(out, "Q", found.handle)
 
 
-@driver("cuGraphDestroy")
-def destroy(graph: int) -> None:
-    handles.find(graph, Graph).release()
-
-
 @driver("cuGraphDestroyNode")
 def destroy_node(node: int) -> None:
-    found = handles.find(node, Node)
+    found = _node(node)
     if found.graph is None or found.graph.has_memory:
         raise CudaError(NOT_SUPPORTED)
     found.graph.remove(found)
@@ -300,13 +252,13 @@ def destroy_node(node: int) -> None:
 @driver("cuGraphConditionalHandleCreate")
 def create_condition(out: int, graph: int, context: int, default: int, flags: int) -> None:
     made = Condition(default, bool(flags & _ASSIGN_DEFAULT))
-    handles.find(graph, Graph).conditions[made.address] = made
+    _graph(graph).conditions[made.address] = made
     put(out, "Q", made.address)
 
 
 @driver("cuGraphDebugDotPrint")
 def print_dot(graph: int, path: int, flags: int) -> None:
-    found = handles.find(graph, Graph)
+    found = _graph(graph)
     rows = [f'  "{x.handle}" [label="{x.work.kind.name}"];' for x in found.nodes]
     rows += [f'  "{x.handle}" -> "{node.handle}";' for node in found.nodes for x in node.needs]
     try:
@@ -325,27 +277,17 @@ def create_object(out: int, address: int, function: int, count: int, flags: int)
     put(out, "Q", handles.add(UserObject(address, function, count)))
 
 
-@driver("cuUserObjectRetain")
-def retain_object(held: int, count: int) -> None:
-    handles.find(held, UserObject).change(count)
-
-
-@driver("cuUserObjectRelease")
-def release_object(held: int, count: int) -> None:
-    handles.find(held, UserObject).change(-count)
-
-
 @driver("cuGraphRetainUserObject")
 def retain_in_graph(graph: int, held: int, count: int, flags: int) -> None:
     found = handles.find(held, UserObject)
-    handles.find(graph, Graph).objects[found] += count
+    _graph(graph).objects[found] += count
     if not flags & _MOVE:
         found.change(count)
 
 
 @driver("cuGraphReleaseUserObject")
 def release_in_graph(graph: int, held: int, count: int) -> None:
-    found, objects = handles.find(held, UserObject), handles.find(graph, Graph).objects
+    found, objects = handles.find(held, UserObject), _graph(graph).objects
     if objects[found] < count:
         raise CudaError(INVALID_VALUE)
     objects[found] -= count
@@ -368,19 +310,9 @@ def _listed(found: Iterable[Node], out: int, count: int) -> None:
     put(count, "Q", len(known))
 
 
-@driver("cuGraphGetNodes")
-def nodes_of(graph: int, out: int, count: int) -> None:
-    _listed(handles.find(graph, Graph).nodes, out, count)
-
-
-@driver("cuGraphGetRootNodes")
-def roots_of(graph: int, out: int, count: int) -> None:
-    _listed([x for x in handles.find(graph, Graph).nodes if not x.needs], out, count)
-
-
 @driver("cuGraphGetEdges_v2")
 def edges_of(graph: int, first: int, last: int, data: int, count: int) -> None:
-    nodes = handles.find(graph, Graph).nodes
+    nodes = _graph(graph).nodes
     edges = [(need.handle, node.handle) for node in nodes for need in node.needs]
     if first and last:
         (room,) = get(count, "Q")
@@ -391,48 +323,16 @@ def edges_of(graph: int, first: int, last: int, data: int, count: int) -> None:
     put(count, "Q", len(edges))
 
 
-@driver("cuGraphGetEdges")
-def edges_without_data(graph: int, first: int, last: int, count: int) -> None:
-    edges_of(graph, first, last, 0, count)
-
-
-@driver("cuGraphNodeGetType")
-def kind_of(node: int, out: int) -> None:
-    put(out, "I", handles.find(node, Node).work.kind)
-
-
-@driver("cuGraphNodeGetContainingGraph")
-def graph_of(node: int, out: int) -> None:
-    found = handles.find(node, Node).graph
-    put(out, "Q", found.handle if found else 0)
-
-
-@driver("cuGraphNodeGetDependencies_v2")
-def dependencies_of(node: int, out: int, data: int, count: int) -> None:
-    _listed(handles.find(node, Node).needs, out, count)
-
-
 @driver("cuGraphNodeGetDependentNodes_v2")
 def dependents_of(node: int, out: int, data: int, count: int) -> None:
-    found = handles.find(node, Node)
+    found = _node(node)
     nodes = found.graph.nodes if found.graph else []
     _listed([x for x in nodes if found in x.needs], out, count)
 
 
-@driver("cuGraphNodeGetDependencies")
-def dependencies_without_data(node: int, out: int, count: int) -> None:
-    dependencies_of(node, out, 0, count)
-
-
-@driver("cuGraphNodeGetDependentNodes")
-def dependents_without_data(node: int, out: int, count: int) -> None:
-    dependents_of(node, out, 0, count)
-
-
 def _edges(graph: int, first: int, last: int, count: int) -> list[tuple[Node, Node]]:
-    found = handles.find(graph, Graph)
-    pairs = zip(get(first, f"{count}Q"), get(last, f"{count}Q"), strict=True) if count else ()
-    return [(_node_of(found, one), _node_of(found, other)) for one, other in pairs]
+    found = _graph(graph)
+    return list(zip(found.listed(first, count), found.listed(last, count), strict=True))
 
 
 @driver("cuGraphAddDependencies_v2")
@@ -445,7 +345,7 @@ def add_dependencies(graph: int, first: int, last: int, data: int, count: int) -
 
 @driver("cuGraphRemoveDependencies_v2")
 def remove_dependencies(graph: int, first: int, last: int, data: int, count: int) -> None:
-    if handles.find(graph, Graph).has_memory:
+    if _graph(graph).has_memory:
         raise CudaError(NOT_SUPPORTED)
     for one, other in _edges(graph, first, last, count):
         if one not in other.needs:
@@ -453,11 +353,23 @@ def remove_dependencies(graph: int, first: int, last: int, data: int, count: int
         other.needs = [need for need in other.needs if need is not one]
 
 
-@driver("cuGraphAddDependencies")
-def add_plain_dependencies(graph: int, first: int, last: int, count: int) -> None:
-    add_dependencies(graph, first, last, 0, count)
-
-
-@driver("cuGraphRemoveDependencies")
-def remove_plain_dependencies(graph: int, first: int, last: int, count: int) -> None:
-    remove_dependencies(graph, first, last, 0, count)
+DRIVER |= {
+    "cuGraphEventRecordNodeSetEvent": partial(_change, Kind.EVENT_RECORD, Record),
+    "cuGraphEventWaitNodeSetEvent": partial(_change, Kind.WAIT_EVENT, Wait),
+    "cuGraphCreate": lambda out, flags: put(out, "Q", Graph().known()),
+    "cuGraphClone": lambda out, graph: put(out, "Q", _copied(_graph(graph)).known()),
+    "cuGraphDestroy": lambda graph: _graph(graph).release(),
+    "cuUserObjectRetain": lambda held, count: handles.find(held, UserObject).change(count),
+    "cuUserObjectRelease": lambda held, count: handles.find(held, UserObject).change(-count),
+    "cuGraphGetNodes": lambda graph, out, count: _listed(_graph(graph).nodes, out, count),
+    "cuGraphGetRootNodes": lambda graph, out, count: _listed(
+        [x for x in _graph(graph).nodes if not x.needs], out, count
+    ),
+    "cuGraphNodeGetType": lambda node, out: put(out, "I", _node(node).work.kind),
+    "cuGraphNodeGetContainingGraph": lambda node, out: put(
+        out, "Q", getattr(_node(node).graph, "handle", 0)
+    ),
+    "cuGraphNodeGetDependencies_v2": lambda node, out, data, count: _listed(
+        _node(node).needs, out, count
+    ),
+}

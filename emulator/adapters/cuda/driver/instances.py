@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping
 from functools import partial
 
 from emulator.adapters.cuda.calls import (
+    DRIVER,
     INVALID_VALUE,
     NOT_SUPPORTED,
     CudaError,
-    Implementation,
     driver,
     get,
     handles,
@@ -20,6 +20,7 @@ from emulator.adapters.cuda.driver.graph_memory import Allocate, graph_memory
 from emulator.adapters.cuda.driver.graphs import READERS, STRUCTURES, Read, versions_of, work_at
 from emulator.adapters.cuda.driver.nodes import Child, Conditional, Graph, Kind, Node, Work
 from emulator.adapters.cuda.driver.streams import Record, Wait, stream_of, submit
+from emulator.adapters.cuda.tables import Implementation
 
 #: flag of instances whose launch frees what the one before has left allocated
 _FREE_FIRST = 1
@@ -69,22 +70,21 @@ class GraphInstance(Work):
                 node.work.run()
 
 
-@driver("cuGraphInstantiateWithFlags")
-def instantiate(out: int, graph: int, flags: int) -> None:
-    put(out, "Q", handles.add(GraphInstance(handles.find(graph, Graph), flags)))
+def _instance(handle: int) -> GraphInstance:
+    return handles.find(handle, GraphInstance)
+
+
+@driver("cuGraphUpload")
+def upload(instance: int, stream: int) -> None:
+    _instance(instance)
 
 
 @driver("cuGraphInstantiateWithParams")
 def instantiate_with(out: int, graph: int, what: int) -> None:
     (flags,) = get(what, "Q")
     put(what + 16, "QI", 0, 1)
-    instantiate(out, graph, flags)
+    put(out, "Q", handles.add(GraphInstance(handles.find(graph, Graph), flags)))
     put(what + 24, "I", 0)
-
-
-@driver("cuGraphExecGetFlags")
-def instance_flags(instance: int, out: int) -> None:
-    put(out, "Q", handles.find(instance, GraphInstance).flags)
 
 
 @driver("cuGraphLaunch")
@@ -92,17 +92,7 @@ def launch(instance: int, stream: int) -> None:
     check_error()
     if stream_of(stream).capture is None:
         graph_memory.stream = stream
-    submit(stream, handles.find(instance, GraphInstance))
-
-
-@driver("cuGraphUpload")
-def upload(instance: int, stream: int) -> None:
-    handles.find(instance, GraphInstance)
-
-
-@driver("cuGraphExecDestroy")
-def destroy(instance: int) -> None:
-    handles.take(instance, GraphInstance).graph.release()
+    submit(stream, _instance(instance))
 
 
 def _difference(one: Graph, other: Graph) -> tuple[int, Node | None]:
@@ -125,7 +115,7 @@ def _difference(one: Graph, other: Graph) -> tuple[int, Node | None]:
 
 @driver("cuGraphExecUpdate_v2")
 def update(instance: int, graph: int, result: int) -> int:
-    found, given = handles.find(instance, GraphInstance), handles.find(graph, Graph)
+    found, given = _instance(instance), handles.find(graph, Graph)
     why, node = _difference(found.graph, given)
     put(result, "I4xQQ", why, node.handle if node else 0, 0)
     if why:
@@ -159,45 +149,43 @@ def structure_functions(
     for kind, word in STRUCTURES.items():
         versions = versions_of(kind, prefix)
         names = [f"{prefix}GraphExec{word}NodeSetParams{version}" for version in versions]
-        register(*names)(partial(_change, readers[kind]))
+        register(*names)(partial(set_made, lambda what, *_, read=readers[kind]: read(what)))
+    register(f"{prefix}GraphExecNodeSetParams")(
+        partial(set_made, lambda what, *_: work_at(what, readers))
+    )
 
 
-def _change(read: Read, instance: int, node: int, what: int, *_: int) -> None:
-    handles.find(instance, GraphInstance).set(node, read(what))
+def set_made(make: Callable[..., Work], instance: int, node: int, *given: int) -> None:
+    """Gives a node of an instance the work that is made of the arguments behind."""
+    _instance(instance).set(node, make(*given))
 
 
 structure_functions(driver, "cu", READERS)
-
-
-@driver("cuGraphExecNodeSetParams")
-def set_any(instance: int, node: int, what: int) -> None:
-    handles.find(instance, GraphInstance).set(node, work_at(what))
-
-
-@driver("cuGraphExecEventRecordNodeSetEvent")
-def set_record(instance: int, node: int, event: int) -> None:
-    handles.find(instance, GraphInstance).set(node, Record(event))
-
-
-@driver("cuGraphExecEventWaitNodeSetEvent")
-def set_wait(instance: int, node: int, event: int) -> None:
-    handles.find(instance, GraphInstance).set(node, Wait(event))
+driver("cuGraphExecEventRecordNodeSetEvent")(partial(set_made, Record))
+driver("cuGraphExecEventWaitNodeSetEvent")(partial(set_made, Wait))
 
 
 @driver("cuGraphExecChildGraphNodeSetParams")
 def set_child(instance: int, node: int, graph: int) -> None:
-    found, given = handles.find(instance, GraphInstance), handles.find(graph, Graph)
+    found, given = _instance(instance), handles.find(graph, Graph)
     own = found.node(node).work
     if not isinstance(own, Child) or _difference(own.graph, given)[0]:
         raise CudaError(INVALID_VALUE)
     _adopt(own.graph, given)
 
 
-@driver("cuGraphNodeSetEnabled")
-def set_enabled(instance: int, node: int, value: int) -> None:
-    handles.find(instance, GraphInstance).node(node).enabled = bool(value)
+def _enable(instance: int, node: int, value: int) -> None:
+    _instance(instance).node(node).enabled = bool(value)
 
 
-@driver("cuGraphNodeGetEnabled")
-def is_enabled(instance: int, node: int, out: int) -> None:
-    put(out, "I", int(handles.find(instance, GraphInstance).node(node).enabled))
+DRIVER |= {
+    "cuGraphInstantiateWithFlags": lambda out, graph, flags: put(
+        out, "Q", handles.add(GraphInstance(handles.find(graph, Graph), flags))
+    ),
+    "cuGraphExecGetFlags": lambda instance, out: put(out, "Q", _instance(instance).flags),
+    "cuGraphExecDestroy": lambda instance: handles.take(instance, GraphInstance).graph.release(),
+    "cuGraphNodeSetEnabled": _enable,
+    "cuGraphNodeGetEnabled": lambda instance, node, out: put(
+        out, "I", int(_instance(instance).node(node).enabled)
+    ),
+}

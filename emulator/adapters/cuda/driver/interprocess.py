@@ -10,7 +10,6 @@ from emulator.adapters.cuda.calls import (
     INVALID_CONTEXT,
     INVALID_HANDLE,
     INVALID_VALUE,
-    NOT_SUPPORTED,
     CudaError,
     driver,
     get,
@@ -20,7 +19,7 @@ from emulator.adapters.cuda.calls import (
 from emulator.adapters.cuda.driver.devices import space
 from emulator.adapters.cuda.driver.memory import Pool
 from emulator.adapters.cuda.driver.streams import INTERPROCESS, WITHOUT_TIMES, Event
-from emulator.adapters.cuda.driver.virtual import FILE_DESCRIPTOR
+from emulator.adapters.cuda.driver.virtual import check_shareable, imported
 from emulator.adapters.cuda.shared import mapped, opened
 
 #: the 64 bytes of a handle: what it is of, process, file, offset and bytes
@@ -111,15 +110,10 @@ class ImportedPool(Pool):
         os.close(self.file)
 
 
-def _check(kind: int) -> None:
-    if kind != FILE_DESCRIPTOR:
-        raise CudaError(NOT_SUPPORTED)
-
-
 @driver("cuMemPoolExportToShareableHandle")
 def export_pool(out: int, pool: int, kind: int, flags: int) -> None:
     found = handles.find(pool, Pool)
-    _check(kind)
+    check_shareable(kind)
     if not found.is_shared or isinstance(found, ImportedPool):
         raise CudaError(INVALID_VALUE)
     put(out, "i", os.dup(space().file.file))
@@ -127,11 +121,7 @@ def export_pool(out: int, pool: int, kind: int, flags: int) -> None:
 
 @driver("cuMemPoolImportFromShareableHandle")
 def import_pool(out: int, shared: int, kind: int, flags: int) -> None:
-    _check(kind)
-    try:
-        file = os.dup(shared)
-    except OSError:
-        raise CudaError(INVALID_VALUE) from None
+    file = imported(shared, kind)
     put(out, "Q", handles.add(ImportedPool(struct.pack("<IIII", 1, kind, 1, 0), file)))
 
 

@@ -9,35 +9,40 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
 from typing import Any, ClassVar
 
 from emulator.adapters.cuda.calls import (
+    DRIVER,
     INVALID_VALUE,
     NOT_SUPPORTED,
     OUT_OF_MEMORY,
     CudaError,
     driver,
     get,
-    handles,
     put,
 )
 from emulator.adapters.cuda.chips import attributes, processor, target
 from emulator.adapters.cuda.driver.devices import check_error, device, space
-from emulator.adapters.cuda.driver.modules import MOST_DYNAMIC, Function, complain
+from emulator.adapters.cuda.driver.modules import MOST_DYNAMIC, Function, complain, function_of
 from emulator.adapters.cuda.driver.nodes import Kind, Work
 from emulator.adapters.cuda.driver.streams import submit
 from emulator.adapters.cuda.settings import settings
+from emulator.adapters.cuda.tables import Implementation
 from emulator.errors import OperandError, UnsupportedError
 from emulator.machine.report import KernelError, Report
 
-Sizes = tuple[int, int, int]
+Sizes = Sequence[int]
+#: the kernel of a handle, or of what stands for one
+Find = Callable[[int], Function]
 #: kind of a KernelError -> the code that a GPU gives; any other is a failed launch
 _CODES = {
     "out of bounds": 700, "use after free": 700, "read-only": 700, "misaligned": 716, "trap": 719,
     "assertion": 710, "step limit": 702,
 }  # fmt: skip
 _FAILED_LAUNCH = 719
+#: of a cooperative launch
+_TOO_LARGE = 720
 #: CUlaunchAttributeID of the shape of a cluster
 _CLUSTER = 4
 _libc = ctypes.CDLL(None)
@@ -45,16 +50,15 @@ _libc = ctypes.CDLL(None)
 
 def launch(
     function: Function,
-    grid: Sizes,
-    block: Sizes,
+    sizes: Sequence[int],
     shared: int,
     stream: int,
     raw: Sequence[bytes],
     cluster: Sizes | None = None,
 ) -> None:
-    """Runs a kernel in a stream, or captures it."""
+    """Runs a kernel in a stream, or captures it; `sizes` are those of the grid and of a block."""
     check_error()
-    submit(stream, Launch(function, grid, block, shared, raw, cluster))
+    submit(stream, Launch(function, sizes[:3], sizes[3:], shared, raw, cluster))
 
 
 @dataclass
@@ -195,48 +199,23 @@ def arguments(function: Function, pointers: int, extra: int = 0) -> list[bytes]:
 
 
 @driver("cuLaunchKernel")
-def launch_kernel(
-    function: int,
-    gx: int,
-    gy: int,
-    gz: int,
-    bx: int,
-    by: int,
-    bz: int,
-    shared: int,
-    stream: int,
-    pointers: int,
-    extra: int,
-) -> None:
-    found = handles.find(function, Function)
-    raw = arguments(found, pointers, extra)
-    launch(found, (gx, gy, gz), (bx, by, bz), shared, stream, raw)
-
-
-def fits_at_once(function: Function, grid: Sizes, block: Sizes, shared: int) -> bool:
-    """Whether all blocks of a grid are on the GPU together, as a cooperative launch needs."""
-    blocks = grid[0] * grid[1] * grid[2]
-    per = resident_blocks(function, block[0] * block[1] * block[2], shared)
-    return blocks <= per * attributes()[16]
+def launch_kernel(function: int, *words: int) -> None:
+    *sizes, shared, stream, pointers, extra = words
+    found = function_of(function)
+    launch(found, sizes, shared, stream, arguments(found, pointers, extra))
 
 
 @driver("cuLaunchCooperativeKernel")
-def launch_cooperative(
-    function: int,
-    gx: int,
-    gy: int,
-    gz: int,
-    bx: int,
-    by: int,
-    bz: int,
-    shared: int,
-    stream: int,
-    pointers: int,
-) -> None:
-    found = handles.find(function, Function)
-    if not fits_at_once(found, (gx, gy, gz), (bx, by, bz), shared):
-        raise CudaError(720)  # cooperative launch too large
-    launch_kernel(function, gx, gy, gz, bx, by, bz, shared, stream, pointers, 0)
+def launch_cooperative(function: int, *words: int) -> None:
+    check_cooperative(function_of(function), words[:6], words[6])
+    launch_kernel(function, *words, 0)
+
+
+def check_cooperative(function: Function, sizes: Sequence[int], shared: int) -> None:
+    """Raises CudaError where not all blocks of a grid are on the GPU together."""
+    per = resident_blocks(function, math.prod(sizes[3:]), shared)
+    if math.prod(sizes[:3]) > per * attributes()[16]:
+        raise CudaError(_TOO_LARGE)
 
 
 def cluster_shape(attached: int, count: int) -> Sizes | None:
@@ -249,13 +228,16 @@ def cluster_shape(attached: int, count: int) -> Sizes | None:
     return None
 
 
-@driver("cuLaunchKernelEx")
-def launch_kernel_with(configuration: int, function: int, pointers: int, extra: int) -> None:
-    gx, gy, gz, bx, by, bz, shared, stream, attached, count = get(configuration, "7I4xQQI4x")
-    cluster = cluster_shape(attached, count)
-    found = handles.find(function, Function)
-    raw = arguments(found, pointers, extra)
-    launch(found, (gx, gy, gz), (bx, by, bz), shared, stream, raw, cluster)
+def launch_configured(
+    form: str, find: Find, configuration: int, function: int, pointers: int, extra: int = 0
+) -> None:
+    """Launches as a structure of a form says: the sizes, then shared memory, stream, attributes."""
+    *sizes, shared, stream, attached, count = get(configuration, form)
+    found, cluster = find(function), cluster_shape(attached, count)
+    launch(found, sizes, shared, stream, arguments(found, pointers, extra), cluster)
+
+
+driver("cuLaunchKernelEx")(partial(launch_configured, "7I4xQQI4x", function_of))
 
 
 # --- occupancy ------------------------------------------------------------------------------------
@@ -272,17 +254,11 @@ def resident_blocks(function: Function, threads: int, dynamic: int) -> int:
     return min(one.threads // (warps * 32), one.blocks, by_shared, by_registers)
 
 
-@driver("cuOccupancyMaxActiveBlocksPerMultiprocessor",
-        "cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags")  # fmt: skip
-def most_blocks(out: int, function: int, threads: int, dynamic: int, flags: int = 0) -> None:
-    put(out, "i", resident_blocks(handles.find(function, Function), threads, dynamic))
-
-
 @driver("cuOccupancyMaxPotentialBlockSize", "cuOccupancyMaxPotentialBlockSizeWithFlags")
 def best_block(
     grid: int, block: int, function: int, size_of: int, dynamic: int, limit: int, flags: int = 0
 ) -> None:
-    found = handles.find(function, Function)
+    found = function_of(function)
     shared = ctypes.CFUNCTYPE(ctypes.c_size_t, ctypes.c_int)(size_of) if size_of else None
     most = min(limit or 1024, found.attribute(0))
     best = (0, 0, 0)
@@ -293,14 +269,28 @@ def best_block(
     put(block, "i", best[1])
 
 
-@driver("cuOccupancyAvailableDynamicSMemPerBlock")
-def available_shared(out: int, function: int, blocks: int, threads: int) -> None:
-    found = handles.find(function, Function)
-    share = (processor().shared_kib << 10) // max(1, blocks) - target().reserved_shared
-    most = min(target().shared_limit, found.static_shared + found.set[MOST_DYNAMIC])
-    put(out, "Q", max(0, min(share, most) - found.static_shared))
+def occupancy_functions(prefix: str, find: Find) -> dict[str, Implementation]:
+    """The functions by which one interface tells of occupancy."""
+
+    def blocks(out: int, function: int, threads: int, dynamic: int, flags: int = 0) -> None:
+        put(out, "i", resident_blocks(find(function), threads, dynamic))
+
+    def available(out: int, function: int, count: int, threads: int) -> None:
+        found = find(function)
+        share = (processor().shared_kib << 10) // max(1, count) - target().reserved_shared
+        most = min(target().shared_limit, found.static_shared + found.set[MOST_DYNAMIC])
+        put(out, "Q", max(0, min(share, most) - found.static_shared))
+
+    def clusters(out: int, function: int, configuration: int) -> None:
+        put(out, "i", 8)
+
+    rows: dict[str, Implementation] = {
+        "MaxActiveBlocksPerMultiprocessor": blocks,
+        "MaxActiveBlocksPerMultiprocessorWithFlags": blocks,
+        "AvailableDynamicSMemPerBlock": available,
+        "MaxPotentialClusterSize": clusters, "MaxActiveClusters": clusters,
+    }  # fmt: skip
+    return {f"{prefix}Occupancy{name}": function for name, function in rows.items()}
 
 
-@driver("cuOccupancyMaxPotentialClusterSize", "cuOccupancyMaxActiveClusters")
-def clusters(out: int, function: int, configuration: int) -> None:
-    put(out, "i", 8)
+DRIVER |= occupancy_functions("cu", function_of)

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from emulator.adapters.cuda.calls import INVALID_DEVICE, INVALID_VALUE, CudaError, driver, get, put
+from emulator.adapters.cuda.calls import (
+    DRIVER,
+    INVALID_DEVICE,
+    INVALID_VALUE,
+    CudaError,
+    driver,
+    get,
+    put,
+)
 from emulator.adapters.cuda.driver.devices import space
 from emulator.adapters.cuda.driver.streams import stream_of
 
@@ -38,7 +46,8 @@ def _of(address: int, size: int) -> _Advice:
     return advice
 
 
-def _prefetch(address: int, size: int, place: Location) -> None:
+def _prefetch(address: int, size: int, place: Location, stream: int = 0) -> None:
+    stream_of(stream)
     found = _of(address, size)
     if not size:
         raise CudaError(INVALID_VALUE)
@@ -77,39 +86,9 @@ def _advise(address: int, size: int, advice: int, place: Location) -> None:
         raise CudaError(INVALID_VALUE)
 
 
-@driver("cuMemAdvise")
-def advise_old(address: int, size: int, advice: int, number: int) -> None:
-    _advise(address, size, advice, _old(number))
-
-
-@driver("cuMemAdvise_v2")
-def advise(address: int, size: int, advice: int, place: int) -> None:
-    _advise(address, size, advice, _place(place))
-
-
-@driver("cuMemPrefetchAsync")
-def prefetch_old(address: int, size: int, number: int, stream: int) -> None:
-    stream_of(stream)
-    _prefetch(address, size, _old(number))
-
-
-@driver("cuMemPrefetchAsync_v2")
-def prefetch(address: int, size: int, place: int, flags: int, stream: int) -> None:
-    stream_of(stream)
-    _prefetch(address, size, _place(place))
-
-
 @driver("cuMemPrefetchBatchAsync", "cuMemDiscardAndPrefetchBatchAsync")
-def prefetch_all(
-    addresses: int,
-    sizes: int,
-    count: int,
-    places: int,
-    starts: int,
-    place_count: int,
-    flags: int,
-    stream: int,
-) -> None:
+def prefetch_all(addresses: int, sizes: int, count: int, *rest: int) -> None:
+    places, starts, place_count, _, stream = rest
     stream_of(stream)
     # A place is for the buffers from its start to the start of the next place.
     given = [get(places + 8 * i, "II") for i in range(place_count)]
@@ -150,3 +129,19 @@ def all_attributes(outs: int, rooms: int, which: int, count: int, address: int, 
     rows = (get(outs, f"{count}Q"), get(rooms, f"{count}Q"), get(which, f"{count}I"))
     for out, room, one in zip(*rows, strict=True):
         attribute(out, room, one, address, size)
+
+
+DRIVER |= {
+    "cuMemAdvise": lambda address, size, advice, number: _advise(
+        address, size, advice, _old(number)
+    ),
+    "cuMemAdvise_v2": lambda address, size, advice, place: _advise(
+        address, size, advice, _place(place)
+    ),
+    "cuMemPrefetchAsync": lambda address, size, number, stream: _prefetch(
+        address, size, _old(number), stream
+    ),
+    "cuMemPrefetchAsync_v2": lambda address, size, place, flags, stream: _prefetch(
+        address, size, _place(place), stream
+    ),
+}

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import ctypes
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import Any, ClassVar
 
 import numpy as np
 
-from emulator.adapters.cuda.calls import INVALID_VALUE, CudaError, driver, get, handles, put
+from emulator.adapters.cuda.calls import DRIVER, INVALID_VALUE, CudaError, driver, get, handles, put
 from emulator.adapters.cuda.driver.arrays import Side, side_of_array
 from emulator.adapters.cuda.driver.devices import check_device, check_error, device, space
 from emulator.adapters.cuda.driver.graph_memory import (
@@ -48,16 +49,6 @@ class Pool:
         return bool(struct.unpack_from("<II", self.properties)[1])
 
 
-@driver("cuMemAlloc_v2")
-def allocate(out: int, size: int) -> None:
-    put(out, "Q", space().allocate(size, "device"))
-
-
-@driver("cuMemAllocAsync")
-def allocate_in_stream(out: int, size: int, stream: int) -> None:
-    _allocate(out, size, stream, handles.find(_default_pool("device"), Pool))
-
-
 def _allocate(out: int, size: int, stream: int, pool: Pool) -> None:
     if not size:  # which cuMemAlloc refuses
         put(out, "Q", 0)
@@ -69,31 +60,11 @@ def _allocate(out: int, size: int, stream: int, pool: Pool) -> None:
         put(out, "Q", work.block.address)
 
 
-@driver("cuMemAllocFromPoolAsync")
-def allocate_from_pool(out: int, size: int, pool: int, stream: int) -> None:
-    _allocate(out, size, stream, handles.find(pool, Pool))
-
-
 @driver("cuMemAllocPitch_v2")
-def allocate_pitch(out: int, pitch: int, width: int, height: int, element: int) -> None:
+def allocate_pitch(out: int, pitch: int, width: int, height: int, element: int = 4) -> None:
     row = -(-width // _PITCH) * _PITCH
     put(pitch, "Q", row)
-    allocate(out, row * height)
-
-
-@driver("cuMemAllocManaged")
-def allocate_managed(out: int, size: int, flags: int) -> None:
-    put(out, "Q", space().allocate(size, "managed"))
-
-
-@driver("cuMemHostAlloc")
-def allocate_host(out: int, size: int, flags: int) -> None:
-    put(out, "Q", space().allocate(size, "host"))
-
-
-@driver("cuMemAllocHost_v2")
-def allocate_host_old(out: int, size: int) -> None:
-    allocate_host(out, size, 0)
+    put(out, "Q", space().allocate(row * height, "device"))
 
 
 @driver("cuMemFree_v2")
@@ -120,26 +91,11 @@ def free_host(address: int) -> None:
         space().release(address, "host")
 
 
-@driver("cuMemHostRegister_v2")
-def register(address: int, size: int, flags: int) -> None:
-    space().register(address, size)
-
-
-@driver("cuMemHostUnregister")
-def unregister(address: int) -> None:
-    space().release(address, "registered")
-
-
 @driver("cuMemHostGetDevicePointer_v2")
 def host_pointer(out: int, address: int, flags: int) -> None:
     if space().find(address) is None:
         raise CudaError(INVALID_VALUE)
     put(out, "Q", address)
-
-
-@driver("cuMemHostGetFlags")
-def host_flags(out: int, address: int) -> None:
-    put(out, "I", 2)
 
 
 @driver("cuMemGetInfo_v2")
@@ -176,11 +132,6 @@ def _attribute(attribute: int, address: int) -> tuple[str, int]:
     if attribute not in values:
         raise CudaError(INVALID_VALUE)
     return values[attribute]
-
-
-@driver("cuPointerGetAttribute")
-def pointer_attribute(out: int, attribute: int, address: int) -> None:
-    put(out, *_attribute(attribute, address))
 
 
 @driver("cuPointerGetAttributes")
@@ -265,7 +216,7 @@ def _kind_of(address: int) -> int:
     return _HOST if found is None or found.kind in ("host", "registered") else _DEVICE
 
 
-def submit_copy(box: Box, stream: int) -> None:
+def submit_copy(box: Box, stream: int = 0) -> None:
     """Copies a box in a stream."""
     check_error()
     if box.width and box.height and box.depth:
@@ -277,160 +228,66 @@ def copy(
     source: int,
     size: int,
     stream: int = 0,
-    *,
     to_device: bool = False,
-    from_device: bool = False,
+    of_device: bool = False,
 ) -> None:
     """Copies bytes between the host and the device, whichever the addresses are of."""
-    box = Box(to, 0, 0, source, 0, 0, size, 1, to_device=to_device, from_device=from_device)
-    submit_copy(box, stream)
+    submit_copy(Box(to, 0, 0, source, 0, 0, size, 1, 1, to_device, of_device), stream)
 
 
-@driver("cuMemcpyHtoD_v2", "cuMemcpyHtoDAsync_v2")
-def copy_to_device(to: int, source: int, size: int, stream: int = 0) -> None:
-    copy(to, source, size, stream, to_device=True)
+def _copy_by_word(word: str, *given: int) -> None:
+    """Copies as the word in a function's name says, such as HtoA: H is an address of the host, D of
+    the device, and A an array and a byte in it."""
+    left = iter(given)
+    places = (
+        side_of_array(next(left), next(left)).address if kind == "A" else next(left)
+        for kind in (word[-1], word[0])
+    )
+    to, source = places
+    copy(to, source, next(left), next(left, 0), word[-1] != "H", word[0] != "H")
 
 
-@driver("cuMemcpyDtoH_v2", "cuMemcpyDtoHAsync_v2")
-def copy_to_host(to: int, source: int, size: int, stream: int = 0) -> None:
-    copy(to, source, size, stream, from_device=True)
-
-
-@driver("cuMemcpyDtoD_v2", "cuMemcpyDtoDAsync_v2")
-def copy_on_device(to: int, source: int, size: int, stream: int = 0) -> None:
-    copy(to, source, size, stream, to_device=True, from_device=True)
-
-
-@driver("cuMemcpy", "cuMemcpyAsync")
-def copy_any(to: int, source: int, size: int, stream: int = 0) -> None:
-    copy(to, source, size, stream)
-
-
-@driver("cuMemcpyPeer", "cuMemcpyPeerAsync")
-def copy_peer(to: int, one: int, source: int, other: int, size: int, stream: int = 0) -> None:
-    copy(to, source, size, stream)
-
-
-@driver("cuMemcpyHtoA_v2", "cuMemcpyHtoAAsync_v2")
-def copy_to_array(array: int, offset: int, source: int, size: int, stream: int = 0) -> None:
-    copy(side_of_array(array, offset).address, source, size, stream, to_device=True)
-
-
-@driver("cuMemcpyAtoH_v2", "cuMemcpyAtoHAsync_v2")
-def copy_from_array(to: int, array: int, offset: int, size: int, stream: int = 0) -> None:
-    copy(to, side_of_array(array, offset).address, size, stream, from_device=True)
-
-
-@driver("cuMemcpyDtoA_v2")
-def copy_device_to_array(array: int, offset: int, source: int, size: int) -> None:
-    copy_on_device(side_of_array(array, offset).address, source, size)
-
-
-@driver("cuMemcpyAtoD_v2")
-def copy_array_to_device(to: int, array: int, offset: int, size: int) -> None:
-    copy_on_device(to, side_of_array(array, offset).address, size)
-
-
-@driver("cuMemcpyAtoA_v2")
-def copy_array_to_array(array: int, offset: int, source: int, at: int, size: int) -> None:
-    copy_on_device(side_of_array(array, offset).address, side_of_array(source, at).address, size)
-
-
-def _side(
-    kind: int,
-    host: int,
-    on_device: int,
-    array: int,
-    place: tuple[int, int, int],
-    pitch: int,
-    rows: int,
-) -> Side:
-    """One side of a copy, from `place` on: a byte, a row and a plane."""
-    if kind == _ARRAY:
-        return side_of_array(array, *place)
+def _side(where: Sequence[int], place: Sequence[int], pitch: int, rows: int = 0) -> Side:
+    """One side of a copy, from `place` on: a byte, a row and a plane. `where` says its kind, its
+    addresses on the host and on the device, and its array."""
+    kind, host, on_device, array = where
     x, y, z = place
+    if kind == _ARRAY:
+        return side_of_array(array, x, y, z)
     base, plane = host if kind == _HOST else on_device, pitch * rows
     return Side(base + z * plane + y * pitch + x, pitch, plane)
 
 
-@driver("cuMemcpy2D_v2", "cuMemcpy2DUnaligned_v2", "cuMemcpy2DAsync_v2")
-def copy_2d(what: int, stream: int = 0) -> None:
-    (
-        x,
-        y,
-        kind,
-        host,
-        on_device,
-        array,
-        pitch,
-        to_x,
-        to_y,
-        to_kind,
-        to_host,
-        to_device,
-        to_array,
-        to_pitch,
-        width,
-        height,
-    ) = get(what, "QQI4xQQQQQQI4xQQQQQQ")
-    source = _side(kind, host, on_device, array, (x, y, 0), pitch, 0)
-    to = _side(to_kind, to_host, to_device, to_array, (to_x, to_y, 0), to_pitch, 0)
-    submit_copy(Box.between(to, source, width, height), stream)
-
-
-@driver("cuMemcpy3D_v2", "cuMemcpy3DAsync_v2")
-def copy_3d(what: int, stream: int = 0) -> None:
-    submit_copy(box_at(what), stream)
+def _rectangle_at(what: int) -> Box:
+    """The copy that a CUDA_MEMCPY2D describes."""
+    words = get(what, "QQI4xQQQQQQI4xQQQQQQ")
+    sides = [_side(words[i + 2 : i + 6], (*words[i : i + 2], 0), words[i + 6]) for i in (0, 7)]
+    return Box.between(sides[1], sides[0], *words[14:])
 
 
 def box_at(what: int) -> Box:
     """The copy that a CUDA_MEMCPY3D describes."""
-    (
-        x,
-        y,
-        z,
-        _,
-        kind,
-        host,
-        on_device,
-        array,
-        _,
-        pitch,
-        rows,
-        to_x,
-        to_y,
-        to_z,
-        _,
-        to_kind,
-        to_host,
-        to_device,
-        to_array,
-        _,
-        to_pitch,
-        to_rows,
-        width,
-        height,
-        depth,
-    ) = get(what, "QQQQI4xQQQQQQQQQQI4xQQQQQQQQQ")
-    source = _side(kind, host, on_device, array, (x, y, z), pitch, rows)
-    to = _side(to_kind, to_host, to_device, to_array, (to_x, to_y, to_z), to_pitch, to_rows)
-    box = Box.between(to, source, width, height, depth)
+    sides = []
+    for at in (what, what + _SIDE.size):
+        x, y, z, _, *where, _, pitch, rows = get(at, "QQQQI4xQQQQQQ")
+        sides.append(_side(where, (x, y, z), pitch, rows))
+    box = Box.between(sides[1], sides[0], *get(what + 2 * _SIDE.size, "QQQ"))
     box.given = ctypes.string_at(what, 2 * _SIDE.size + 24)
     return box
 
 
-def fill(to: int, value: int, count: int, dtype: Any, stream: int = 0) -> None:
-    """Writes one value again and again."""
-    fill_rows(to, 0, value, count, 1, dtype, stream)
-
-
-def fill_rows(
-    to: int, pitch: int, value: int, width: int, height: int, dtype: Any, stream: int = 0
+def fill(
+    dtype: Any, to: int, pitch: int, value: int, width: int, height: int, stream: int = 0
 ) -> None:
     """Writes one value to each element of a rectangle."""
     check_error()
     if width and height:
         submit(stream, Fill(to, pitch, value, width, height, dtype))
+
+
+def fill_line(dtype: Any, to: int, value: int, count: int, stream: int = 0) -> None:
+    """Writes one value again and again."""
+    fill(dtype, to, 0, value, count, 1, stream)
 
 
 @dataclass
@@ -461,36 +318,6 @@ class Fill(Work):
 
     def write(self, at: int) -> None:
         put(at, "QQIIQQ", self.to, self.pitch, self.value, self.size, self.width, self.height)
-
-
-@driver("cuMemsetD8_v2", "cuMemsetD8Async")
-def fill_8(to: int, value: int, count: int, stream: int = 0) -> None:
-    fill(to, value, count, np.uint8, stream)
-
-
-@driver("cuMemsetD16_v2", "cuMemsetD16Async")
-def fill_16(to: int, value: int, count: int, stream: int = 0) -> None:
-    fill(to, value, count, np.uint16, stream)
-
-
-@driver("cuMemsetD32_v2", "cuMemsetD32Async")
-def fill_32(to: int, value: int, count: int, stream: int = 0) -> None:
-    fill(to, value, count, np.uint32, stream)
-
-
-@driver("cuMemsetD2D8_v2", "cuMemsetD2D8Async")
-def fill_rows_8(to: int, pitch: int, value: int, width: int, height: int, stream: int = 0) -> None:
-    fill_rows(to, pitch, value, width, height, np.uint8, stream)
-
-
-@driver("cuMemsetD2D16_v2", "cuMemsetD2D16Async")
-def fill_rows_16(to: int, pitch: int, value: int, width: int, height: int, stream: int = 0) -> None:
-    fill_rows(to, pitch, value, width, height, np.uint16, stream)
-
-
-@driver("cuMemsetD2D32_v2", "cuMemsetD2D32Async")
-def fill_rows_32(to: int, pitch: int, value: int, width: int, height: int, stream: int = 0) -> None:
-    fill_rows(to, pitch, value, width, height, np.uint32, stream)
 
 
 # --- pools ----------------------------------------------------------------------------------------
@@ -526,11 +353,6 @@ def pool_create(out: int, properties: int) -> None:
     put(out, "Q", handles.add(Pool(ctypes.string_at(properties, POOL_BYTES))))
 
 
-@driver("cuMemPoolDestroy")
-def pool_destroy(pool: int) -> None:
-    handles.take(pool, Pool)
-
-
 @driver("cuMemPoolGetAttribute")
 def pool_attribute(pool: int, attribute: int, out: int) -> None:
     # Those from 4 on are sizes of 64 bits; switches come before.
@@ -538,6 +360,33 @@ def pool_attribute(pool: int, attribute: int, out: int) -> None:
     put(out, *(("Q", 0) if attribute >= 4 else ("i", 1)))
 
 
-@driver("cuMemPoolGetAccess")
-def pool_access(out: int, pool: int, location: int) -> None:
-    put(out, "I", 3)
+DRIVER |= {
+    "cuMemAlloc_v2": lambda out, size: put(out, "Q", space().allocate(size, "device")),
+    "cuMemAllocAsync": lambda out, size, stream: _allocate(
+        out, size, stream, handles.find(_default_pool("device"), Pool)
+    ),
+    "cuMemAllocFromPoolAsync": lambda out, size, pool, stream: _allocate(
+        out, size, stream, handles.find(pool, Pool)
+    ),
+    "cuMemAllocManaged": lambda out, size, flags: put(out, "Q", space().allocate(size, "managed")),
+    "cuMemHostAlloc": lambda out, size, flags: put(out, "Q", space().allocate(size, "host")),
+    "cuMemHostRegister_v2": lambda address, size, flags: space().register(address, size),
+    "cuMemHostUnregister": lambda address: space().release(address, "registered"),
+    "cuMemHostGetFlags": lambda out, address: put(out, "I", 2),
+    "cuPointerGetAttribute": lambda out, which, address: put(out, *_attribute(which, address)),
+    "cuMemPoolDestroy": lambda pool: handles.end(pool, Pool),
+    "cuMemPoolGetAccess": lambda out, pool, location: put(out, "I", 3),
+}
+for _word in ("HtoD", "DtoH", "DtoD", "HtoA", "AtoH", "DtoA", "AtoD", "AtoA"):
+    driver(f"cuMemcpy{_word}_v2")(partial(_copy_by_word, _word))
+    if _word not in ("DtoA", "AtoD", "AtoA"):
+        driver(f"cuMemcpy{_word}Async_v2")(partial(_copy_by_word, _word))
+driver("cuMemcpy", "cuMemcpyAsync")(copy)
+for _bits, _dtype in ((8, np.uint8), (16, np.uint16), (32, np.uint32)):
+    driver(f"cuMemsetD{_bits}_v2", f"cuMemsetD{_bits}Async")(partial(fill_line, _dtype))
+    driver(f"cuMemsetD2D{_bits}_v2", f"cuMemsetD2D{_bits}Async")(partial(fill, _dtype))
+for _ending in ("", "Async"):
+    driver(f"cuMemcpy3D{_ending}_v2")(lambda what, stream=0: submit_copy(box_at(what), stream))
+    driver(f"cuMemcpy2D{_ending}_v2", "cuMemcpy2DUnaligned_v2")(
+        lambda what, stream=0: submit_copy(_rectangle_at(what), stream)
+    )

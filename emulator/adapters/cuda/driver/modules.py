@@ -12,6 +12,7 @@ from typing import Any
 
 from emulator.adapters.cuda import fatbin
 from emulator.adapters.cuda.calls import (
+    DRIVER,
     INVALID_CONTEXT,
     INVALID_FILE,
     INVALID_IMAGE,
@@ -115,6 +116,12 @@ class Function:
         }  # fmt: skip
         return values.get(which, self.set.get(which, 0))
 
+    def set_attribute(self, which: int, value: int) -> None:
+        """Sets one. Raises CudaError for more shared memory than the GPU has."""
+        if which == MOST_DYNAMIC and not 0 <= value <= target().shared_limit - self.static_shared:
+            raise CudaError(INVALID_VALUE)
+        self.set[which] = value
+
 
 class Linking:
     """Inputs of ``cuLink*``, and where messages about them go."""
@@ -200,6 +207,15 @@ def program_at(wrapper: int) -> str:
     return joined(texts) if texts else ptx_of(image_at(wrapper))
 
 
+def _loaded(module: int) -> Loaded:
+    return handles.find(module, Loaded)
+
+
+def function_of(handle: int) -> Function:
+    """The kernel of a handle. Raises CudaError where it is none of one."""
+    return handles.find(handle, Function)
+
+
 def _file(path: int) -> bytes:
     try:
         return Path(text_at(path)).read_bytes()
@@ -207,21 +223,19 @@ def _file(path: int) -> bytes:
         raise CudaError(INVALID_FILE) from None
 
 
-@driver("cuModuleLoadData", "cuModuleLoadFatBinary")
-def load(out: int, image: int) -> None:
-    put(out, "Q", handles.add(Loaded(ptx_of(image_at(image)))))
+def _load(out: int, image: bytes) -> None:
+    put(out, "Q", handles.add(Loaded(ptx_of(image))))
 
 
-@driver("cuModuleLoadDataEx")
-def load_with_options(out: int, image: int, count: int, options: int, values: int) -> None:
+def _load_with(out: int, image: int, count: int, options: int, values: int) -> None:
     _options(count, options, values)
-    load(out, image)
+    _load(out, image_at(image))
 
 
-@driver("cuLibraryLoadData")
-def load_library(out: int, image: int, options: int, values: int, count: int, *_: int) -> None:
-    _options(count, options, values)
-    load(out, image)
+def _known(out: int, handle: int, kind: type[object]) -> None:
+    """Hands a handle of a kind on."""
+    handles.find(handle, kind)
+    put(out, "Q", handle)
 
 
 def _options(count: int, options: int, values: int) -> dict[int, int]:
@@ -235,111 +249,42 @@ def _options(count: int, options: int, values: int) -> dict[int, int]:
     return given
 
 
-@driver("cuModuleLoad", "cuLibraryLoadFromFile")
-def load_file(out: int, path: int, *_: int) -> None:
-    put(out, "Q", handles.add(Loaded(ptx_of(_file(path)))))
-
-
 @driver("cuModuleUnload", "cuLibraryUnload")
 def unload(module: int) -> None:
     loaded = handles.take(module, Loaded)
     for name, handle in loaded.references.items():
         del space().memory.textures[loaded.module.reference_handles[name][1]]
-        handles.take(handle, object)
+        handles.end(handle, object)
+    for handle in loaded.functions.values():
+        handles.end(handle, Function)
     loaded.module.unload()
-
-
-@driver("cuModuleGetFunction", "cuLibraryGetKernel")
-def get_function(out: int, module: int, name: int) -> None:
-    put(out, "Q", handles.find(module, Loaded).function(text_at(name)))
 
 
 @driver("cuModuleGetGlobal_v2", "cuLibraryGetGlobal", "cuLibraryGetManaged")
 def get_variable(out: int, size: int, module: int, name: int) -> None:
-    place = handles.find(module, Loaded).places.get(text_at(name))
+    place = _loaded(module).places.get(text_at(name))
     if place is None:
         raise CudaError(NOT_FOUND)
     put(out, "Q", place[0])
     put(size, "Q", place[1])
 
 
-@driver("cuModuleGetFunctionCount", "cuLibraryGetKernelCount")
-def function_count(out: int, module: int) -> None:
-    put(out, "I", len(handles.find(module, Loaded).module.kernels))
-
-
 @driver("cuLibraryEnumerateKernels", "cuModuleEnumerateFunctions")
 def enumerate_functions(out: int, count: int, module: int) -> None:
-    loaded = handles.find(module, Loaded)
+    loaded = _loaded(module)
     for i, name in enumerate(loaded.module.kernels[:count]):
         put(out + 8 * i, "Q", loaded.function(name))
 
 
-@driver("cuLibraryGetModule")
-def library_module(out: int, library: int) -> None:
-    handles.find(library, Loaded)
-    put(out, "Q", library)
-
-
-@driver("cuKernelGetFunction")
-def kernel_function(out: int, kernel: int) -> None:
-    handles.find(kernel, Function)
-    put(out, "Q", kernel)
-
-
-@driver("cuKernelGetLibrary", "cuFuncGetModule")
-def function_module(out: int, function: int) -> None:
-    loaded = handles.find(function, Function).loaded
-    put(out, "Q", handles.handle_of(loaded))
-
-
-@driver("cuKernelGetName", "cuFuncGetName")
-def function_name(out: int, function: int) -> None:
-    put(out, "Q", lasting(handles.find(function, Function).name))
-
-
-@driver("cuFuncGetAttribute")
-def function_attribute(out: int, which: int, function: int) -> None:
-    put(out, "i", handles.find(function, Function).attribute(which))
-
-
-@driver("cuKernelGetAttribute")
-def kernel_attribute(out: int, which: int, kernel: int, number: int) -> None:
-    function_attribute(out, which, kernel)
-
-
-@driver("cuFuncSetAttribute")
-def set_function_attribute(function: int, which: int, value: int) -> None:
-    found = handles.find(function, Function)
-    if which == MOST_DYNAMIC and not 0 <= value <= target().shared_limit - found.static_shared:
-        raise CudaError(INVALID_VALUE)
-    found.set[which] = value
-
-
-@driver("cuKernelSetAttribute")
-def set_kernel_attribute(which: int, value: int, kernel: int, number: int) -> None:
-    set_function_attribute(kernel, which, value)
-
-
-@driver("cuFuncIsLoaded")
-def function_is_loaded(out: int, function: int) -> None:
-    put(out, "I", 1)
-
-
 @driver("cuFuncGetParamInfo", "cuKernelGetParamInfo")
 def parameter_info(function: int, index: int, offset: int, size: int) -> None:
-    parameters = handles.find(function, Function).kernel.parameters
+    parameters = function_of(function).kernel.parameters
     if not device.context:
         raise CudaError(INVALID_CONTEXT)
     if index >= len(parameters):
         raise CudaError(INVALID_VALUE)
     put(offset, "Q", parameters[index].offset)
     put(size, "Q", parameters[index].bytes)
-
-
-@driver("cuFuncGetParamCount", "cuKernelGetParamCount")
-def parameter_count(function: int, out: int) -> None:
-    put(out, "Q", len(handles.find(function, Function).kernel.parameters))
 
 
 # --- linking --------------------------------------------------------------------------------------
@@ -350,6 +295,10 @@ def link_create(count: int, options: int, values: int, out: int) -> None:
     given = _options(count, options, values)
     log, room = given.get(_ERROR_LOG, 0), given.get(_ERROR_LOG_BYTES, 0)
     put(out, "Q", handles.add(Linking(log, room & 0xFFFFFFFF)))
+
+
+def _linking(state: int) -> Linking:
+    return handles.find(state, Linking)
 
 
 def _add_input(linking: Linking, kind: int, data: bytes, name: str) -> int:
@@ -368,21 +317,9 @@ def _add_input(linking: Linking, kind: int, data: bytes, name: str) -> int:
     return NOT_SUPPORTED
 
 
-@driver("cuLinkAddData_v2")
-def link_add(state: int, kind: int, data: int, size: int, name: int, *_: int) -> int:
-    called = text_at(name) if name else ""
-    return _add_input(handles.find(state, Linking), kind, ctypes.string_at(data, size), called)
-
-
-@driver("cuLinkAddFile_v2")
-def link_add_file(state: int, kind: int, path: int, *_: int) -> int:
-    linking, data = handles.find(state, Linking), _file(path)
-    return _add_input(linking, kind, data, Path(text_at(path)).name)
-
-
 @driver("cuLinkComplete")
 def link_complete(state: int, out: int, size: int) -> None:
-    linking = handles.find(state, Linking)
+    linking = _linking(state)
     if not linking.texts:
         linking.complain("nothing is linked", UnsupportedError("no PTX was given"))
         raise CudaError(INVALID_IMAGE)
@@ -401,6 +338,37 @@ def link_complete(state: int, out: int, size: int) -> None:
     put(size, "Q", len(linking.result))
 
 
-@driver("cuLinkDestroy")
-def link_destroy(state: int) -> None:
-    handles.take(state, Linking)
+DRIVER |= {
+    "cuModuleLoad": lambda out, path: _load(out, _file(path)),
+    "cuModuleLoadData": lambda out, image: _load(out, image_at(image)),
+    "cuModuleLoadDataEx": _load_with,
+    "cuModuleGetFunction": lambda out, module, name: put(
+        out, "Q", _loaded(module).function(text_at(name))
+    ),
+    "cuModuleGetFunctionCount": lambda out, module: put(
+        out, "I", len(_loaded(module).module.kernels)
+    ),
+    "cuLibraryGetModule": lambda out, library: _known(out, library, Loaded),
+    "cuKernelGetFunction": lambda out, kernel: _known(out, kernel, Function),
+    "cuFuncGetModule": lambda out, function: put(
+        out, "Q", handles.handle_of(function_of(function).loaded)
+    ),
+    "cuFuncGetName": lambda out, function: put(out, "Q", lasting(function_of(function).name)),
+    "cuFuncGetAttribute": lambda out, which, function: put(
+        out, "i", function_of(function).attribute(which)
+    ),
+    "cuFuncSetAttribute": lambda function, which, value: function_of(function).set_attribute(
+        which, value
+    ),
+    "cuFuncIsLoaded": lambda out, function: put(out, "I", 1),
+    "cuFuncGetParamCount": lambda function, out: put(
+        out, "Q", len(function_of(function).kernel.parameters)
+    ),
+    "cuLinkAddData_v2": lambda state, kind, data, size, name, *_: _add_input(
+        _linking(state), kind, ctypes.string_at(data, size), text_at(name) if name else ""
+    ),
+    "cuLinkAddFile_v2": lambda state, kind, path, *_: _add_input(
+        _linking(state), kind, _file(path), Path(text_at(path)).name
+    ),
+    "cuLinkDestroy": lambda state: handles.end(state, Linking),
+}

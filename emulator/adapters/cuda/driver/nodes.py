@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import ClassVar
 
-from emulator.adapters.cuda.calls import INVALID_VALUE, CudaError, after_call, handles, put
+from emulator.adapters.cuda.calls import INVALID_VALUE, CudaError, after_call, get, handles, put
 from emulator.adapters.cuda.driver.devices import device, space
 
 
@@ -148,6 +148,13 @@ class Graph:
         """Whether nodes allocate or free memory. Such a graph cannot be cloned, nor be a child, and
         its nodes and edges stay (CUDA programming guide, "Graph memory nodes")."""
         return any(node.work.kind in (Kind.MEM_ALLOC, Kind.MEM_FREE) for node in self.nodes)
+
+    def listed(self, address: int, count: int) -> list[Node]:
+        """The nodes of a list of handles; CudaError for one that is not of this graph."""
+        found = [handles.find(x, Node) for x in (get(address, f"{count}Q") if count else ())]
+        if any(node.graph is not self for node in found):
+            raise CudaError(INVALID_VALUE)
+        return found
 
     def add(self, node: Node) -> Node:
         """Adds a node, which gets a handle."""

@@ -5,8 +5,10 @@ from __future__ import annotations
 import ctypes
 import struct
 from dataclasses import dataclass, field
+from functools import partial
 
 from emulator.adapters.cuda.calls import (
+    DRIVER,
     INVALID_VALUE,
     NOT_FOUND,
     CudaError,
@@ -30,6 +32,9 @@ _PROPERTIES = {
     "MipmapFilterMode": (24, "I"), "MipmapLevelBias": (28, "f"), "MipmapLevelClamp": (32, "ff"),
 }  # fmt: skip
 _BORDER = 40
+#: what one is before the program says otherwise (on an H200): coordinates are clamped, texels f32
+_UNSET = struct.pack("<3I", *[1] * 3).ljust(textures.TEXTURE_BYTES, b"\0")
+_FLOAT = 0x20
 
 
 @dataclass(eq=False)
@@ -37,11 +42,11 @@ class TextureReference:
     """A variable of type .texref."""
 
     #: a CUDA_TEXTURE_DESC
-    how: bytearray = field(default_factory=lambda: bytearray(textures.TEXTURE_BYTES))
+    how: bytearray = field(default_factory=lambda: bytearray(_UNSET))
     #: a CUDA_RESOURCE_DESC; empty: no texels were given
     what: bytes = b""
     #: CUarray_format and channels
-    format: tuple[int, int] = (0, 0)
+    format: tuple[int, int] = (_FLOAT, 1)
 
     def give(self, form: str, kind: int, *words: int) -> None:
         """Gives it the texels that a CUDA_RESOURCE_DESC describes. Raises CudaError for what no
@@ -100,39 +105,17 @@ def texture_reference(out: int, module: int, name: int) -> None:
     put(out, "Q", loaded.references[text])
 
 
-@driver("cuTexRefSetArray")
-def set_array(reference: int, array: int, flags: int, kind: int = textures.ARRAY) -> None:
+def _set_array(kind: int, reference: int, array: int, flags: int) -> None:
     if flags != _ARRAY_FORMAT:
         raise CudaError(INVALID_VALUE)
     _find(reference).give("Q", kind, array)
 
 
-@driver("cuTexRefSetMipmappedArray")
-def set_mipmaps(reference: int, mipmaps: int, flags: int) -> None:
-    set_array(reference, mipmaps, flags, textures.MIPMAPPED)
-
-
-@driver("cuTexRefGetArray")
-def array_of(out: int, reference: int, kind: int = textures.ARRAY) -> None:
+def _array_of(kind: int, out: int, reference: int) -> None:
     given, first = struct.unpack_from("<I4xQ", _find(reference).what.ljust(16, b"\xff"))
     if given != kind:
         raise CudaError(INVALID_VALUE)
     put(out, "Q", first)
-
-
-@driver("cuTexRefGetMipmappedArray")
-def mipmaps_of(out: int, reference: int) -> None:
-    array_of(out, reference, textures.MIPMAPPED)
-
-
-@driver("cuTexRefGetAddress_v2")
-def address_of(out: int, reference: int) -> None:
-    array_of(out, reference, textures.LINEAR)
-
-
-@driver("cuTexRefSetFormat")
-def set_format(reference: int, format_: int, channels: int) -> None:
-    _find(reference).format = format_, channels
 
 
 @driver("cuTexRefGetFormat")
@@ -148,22 +131,6 @@ def set_address(offset: int, reference: int, address: int, size: int) -> None:
     put(offset, "Q", 0)
 
 
-@driver("cuTexRefSetAddress2D_v3")
-def set_address_2d(reference: int, what: int, address: int, pitch: int) -> None:
-    width, height, *form = get(what, "QQII")
-    _find(reference).give("QIIQQQ", textures.PITCHED, address, *form, width, height, pitch)
-
-
-@driver("cuTexRefSetAddressMode")
-def set_address_mode(reference: int, axis: int, mode: int) -> None:
-    struct.pack_into("<I", _find(reference).how, _axis(axis), mode)
-
-
-@driver("cuTexRefGetAddressMode")
-def address_mode_of(out: int, reference: int, axis: int) -> None:
-    put(out, "I", *struct.unpack_from("<I", _find(reference).how, _axis(axis)))
-
-
 def _axis(axis: int) -> int:
     """Where the address mode of an axis stands."""
     if not 0 <= axis < 3:
@@ -171,11 +138,33 @@ def _axis(axis: int) -> int:
     return 4 * axis
 
 
-@driver("cuTexRefSetBorderColor")
-def set_border(reference: int, colour: int) -> None:
-    struct.pack_into("<4f", _find(reference).how, _BORDER, *get(colour, "4f"))
+def _set_format(reference: int, format_: int, channels: int) -> None:
+    _find(reference).format = format_, channels
 
 
-@driver("cuTexRefGetBorderColor")
-def border_of(out: int, reference: int) -> None:
-    put(out, "4f", *struct.unpack_from("<4f", _find(reference).how, _BORDER))
+def _set_address_2d(reference: int, what: int, address: int, pitch: int) -> None:
+    width, height, *form = get(what, "QQII")
+    _find(reference).give("QIIQQQ", textures.PITCHED, address, *form, width, height, pitch)
+
+
+DRIVER |= {
+    "cuTexRefSetArray": partial(_set_array, textures.ARRAY),
+    "cuTexRefSetMipmappedArray": partial(_set_array, textures.MIPMAPPED),
+    "cuTexRefGetArray": partial(_array_of, textures.ARRAY),
+    "cuTexRefGetMipmappedArray": partial(_array_of, textures.MIPMAPPED),
+    "cuTexRefGetAddress_v2": partial(_array_of, textures.LINEAR),
+    "cuTexRefSetFormat": _set_format,
+    "cuTexRefSetAddress2D_v3": _set_address_2d,
+    "cuTexRefSetAddressMode": lambda reference, axis, mode: struct.pack_into(
+        "<I", _find(reference).how, _axis(axis), mode
+    ),
+    "cuTexRefGetAddressMode": lambda out, reference, axis: put(
+        out, "I", *struct.unpack_from("<I", _find(reference).how, _axis(axis))
+    ),
+    "cuTexRefSetBorderColor": lambda reference, colour: struct.pack_into(
+        "<4f", _find(reference).how, _BORDER, *get(colour, "4f")
+    ),
+    "cuTexRefGetBorderColor": lambda out, reference: put(
+        out, "4f", *struct.unpack_from("<4f", _find(reference).how, _BORDER)
+    ),
+}

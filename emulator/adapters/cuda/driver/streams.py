@@ -6,7 +6,15 @@ import ctypes
 import time
 from dataclasses import dataclass, field
 
-from emulator.adapters.cuda.calls import INVALID_VALUE, CudaError, driver, handles, put
+from emulator.adapters.cuda.calls import (
+    DRIVER,
+    INVALID_HANDLE,
+    INVALID_VALUE,
+    CudaError,
+    driver,
+    handles,
+    put,
+)
 from emulator.adapters.cuda.driver.devices import check_error, device
 from emulator.adapters.cuda.driver.nodes import Graph, Kind, Node, Work
 
@@ -145,21 +153,6 @@ class Wait(_OfEvent):
     kind = Kind.WAIT_EVENT
 
 
-@driver("cuStreamCreate")
-def create(out: int, flags: int) -> None:
-    create_with_priority(out, flags, 0)
-
-
-@driver("cuStreamCreateWithPriority")
-def create_with_priority(out: int, flags: int, priority: int) -> None:
-    put(out, "Q", handles.add(Stream(flags, max(-5, min(0, priority)))))
-
-
-@driver("cuStreamDestroy_v2")
-def destroy(stream: int) -> None:
-    handles.take(stream, Stream)
-
-
 @driver("cuStreamSynchronize", "cuStreamQuery")
 def synchronize(stream: int) -> None:
     refuse_capture(stream)
@@ -182,42 +175,11 @@ def wait_event(stream: int, event: int, flags: int) -> None:
     waiting.tails = list(dict.fromkeys([*waiting.tails, *recorded.tails]))
 
 
-@driver("cuStreamGetCtx", "cuStreamGetCtx_v2")
-def context(stream: int, out: int, green: int = 0) -> None:
+@driver("cuStreamGetCtx_v2")
+def context(stream: int, out: int, green: int) -> None:
     stream_of(stream)
     put(out, "Q", device.context or device.primary_context())
     put(green, "Q", 0)
-
-
-@driver("cuStreamGetFlags")
-def flags(stream: int, out: int) -> None:
-    put(out, "I", stream_of(stream).flags)
-
-
-@driver("cuStreamGetPriority")
-def priority(stream: int, out: int) -> None:
-    put(out, "i", stream_of(stream).priority)
-
-
-@driver("cuStreamGetId")
-def identity(stream: int, out: int) -> None:
-    stream_of(stream)
-    put(out, "Q", stream)
-
-
-@driver("cuStreamGetDevice")
-def stream_device(stream: int, out: int) -> None:
-    put(out, "i", 0)
-
-
-@driver("cuStreamAddCallback")
-def add_callback(stream: int, function: int, data: int, _: int) -> None:
-    submit(stream, CallBack(stream, function, data))
-
-
-@driver("cuLaunchHostFunc")
-def host_function(stream: int, function: int, data: int) -> None:
-    submit(stream, Call(function, data))
 
 
 # --- events ---------------------------------------------------------------------------------------
@@ -228,11 +190,6 @@ def event_create(out: int, event_flags: int) -> None:
     if event_flags & INTERPROCESS and not event_flags & WITHOUT_TIMES:
         raise CudaError(INVALID_VALUE)
     put(out, "Q", handles.add(Event(event_flags)))
-
-
-@driver("cuEventDestroy_v2")
-def event_destroy(event: int) -> None:
-    handles.take(event, Event)
 
 
 @driver("cuEventRecord", "cuEventRecordWithFlags")
@@ -256,11 +213,27 @@ def event_synchronize(event: int) -> None:
 
 
 @driver("cuEventElapsedTime", "cuEventElapsedTime_v2")
-def event_elapsed(out: int, first: int, last: int) -> int:
+def event_elapsed(out: int, first: int, last: int) -> None:
     one, other = handles.find(first, Event), handles.find(last, Event)
     if WITHOUT_TIMES & (one.flags | other.flags):
-        raise CudaError(400)
+        raise CudaError(INVALID_HANDLE)
     if one.at is None or other.at is None:
-        return 400
+        raise CudaError(INVALID_HANDLE)
     put(out, "f", (other.at - one.at) * 1e3)
-    return 0
+
+
+DRIVER |= {
+    "cuStreamCreateWithPriority": lambda out, flags, priority: put(
+        out, "Q", handles.add(Stream(flags, max(-5, min(0, priority))))
+    ),
+    "cuStreamDestroy_v2": lambda stream: handles.end(stream, Stream),
+    "cuStreamGetFlags": lambda stream, out: put(out, "I", stream_of(stream).flags),
+    "cuStreamGetPriority": lambda stream, out: put(out, "i", stream_of(stream).priority),
+    "cuStreamGetId": lambda stream, out: put(out, "Q", stream_of(stream) and stream),
+    "cuStreamGetDevice": lambda stream, out: put(out, "i", 0),
+    "cuStreamAddCallback": lambda stream, function, data, flags: submit(
+        stream, CallBack(stream, function, data)
+    ),
+    "cuLaunchHostFunc": lambda stream, function, data: submit(stream, Call(function, data)),
+    "cuEventDestroy_v2": lambda event: handles.end(event, Event),
+}

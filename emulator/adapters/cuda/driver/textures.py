@@ -12,6 +12,7 @@ import numpy as np
 
 from dtypes import Array
 from emulator.adapters.cuda.calls import (
+    DRIVER,
     INVALID_VALUE,
     NOT_SUPPORTED,
     CudaError,
@@ -101,11 +102,9 @@ class TextureObject:
         )
         border = cast("tuple[float, float, float, float]", struct.unpack_from("<4f", self.raw, 40))
         shape, levels = self.resource.shape, self.resource.mipmaps
-        asked = set(modes[: shape.rank])
+        asked = modes[: shape.rank]
         if max(asked) >= len(_ADDRESSES) or max(filter_, level_filter) >= len(_FILTERS):
             raise CudaError(INVALID_VALUE)
-        if len(asked) > 1:
-            raise UnsupportedError("axes with different address modes are not modelled here")
         if anisotropy > 1:
             raise UnsupportedError("anisotropy is not modelled here")
         small = FORMATS[shape.format] in ("uint8", "uint16", "int8", "int16")
@@ -115,7 +114,7 @@ class TextureObject:
             layered=shape.is_layered,
             cube=shape.is_cube,
             mipmaps=[level.array() for level in levels],
-            address=_ADDRESSES[asked.pop()],
+            address=[_ADDRESSES[mode] for mode in asked],
             border=border,
             filter=_FILTERS[filter_],
             unit_coordinates=bool(flags & UNIT_COORDINATES),
@@ -185,17 +184,6 @@ def texture_destroy(handle: int) -> None:
     del _objects.textures[handle], space().memory.textures[handle]
 
 
-@driver("cuTexObjectGetResourceDesc")
-def texture_resource(out: int, handle: int) -> None:
-    raw = texture_object(handle).resource.raw
-    ctypes.memmove(out, raw, len(raw))
-
-
-@driver("cuTexObjectGetTextureDesc")
-def texture_description(out: int, handle: int) -> None:
-    ctypes.memmove(out, texture_object(handle).raw, TEXTURE_BYTES)
-
-
 @driver("cuTexObjectGetResourceViewDesc")
 def texture_view(out: int, handle: int) -> None:
     texture_object(handle)
@@ -219,7 +207,14 @@ def surface_destroy(handle: int) -> None:
     del _objects.surfaces[handle], space().memory.surfaces[handle]
 
 
-@driver("cuSurfObjectGetResourceDesc")
-def surface_description(out: int, handle: int) -> None:
-    raw = surface_resource(handle).raw
+def _put_raw(out: int, raw: bytes) -> None:
     ctypes.memmove(out, raw, len(raw))
+
+
+DRIVER |= {
+    "cuTexObjectGetResourceDesc": lambda out, handle: _put_raw(
+        out, texture_object(handle).resource.raw
+    ),
+    "cuTexObjectGetTextureDesc": lambda out, handle: _put_raw(out, texture_object(handle).raw),
+    "cuSurfObjectGetResourceDesc": lambda out, handle: _put_raw(out, surface_resource(handle).raw),
+}

@@ -9,6 +9,7 @@ import struct
 from dataclasses import dataclass
 
 from emulator.adapters.cuda.calls import (
+    DRIVER,
     INVALID_VALUE,
     NOT_SUPPORTED,
     OUT_OF_MEMORY,
@@ -69,9 +70,19 @@ def _whole(*sizes: int) -> None:
         raise CudaError(INVALID_VALUE)
 
 
-@driver("cuMemGetAllocationGranularity")
-def granularity(out: int, properties: int, which: int) -> None:
-    put(out, "Q", _GRANULARITY)
+def check_shareable(kind: int) -> None:
+    """Raises CudaError for a kind of handle that is not modelled."""
+    if kind != FILE_DESCRIPTOR:
+        raise CudaError(NOT_SUPPORTED)
+
+
+def imported(shared: int, kind: int) -> int:
+    """A file of another process, opened. Raises CudaError where there is none."""
+    check_shareable(kind)
+    try:
+        return os.dup(shared)
+    except OSError:
+        raise CudaError(INVALID_VALUE) from None
 
 
 @driver("cuMemAddressReserve")
@@ -104,31 +115,15 @@ def create(out: int, size: int, properties: int, flags: int) -> None:
     put(out, "Q", handles.add(Physical(size, ctypes.string_at(properties, _PROPERTIES))))
 
 
-@driver("cuMemRelease")
-def release(handle: int) -> None:
-    handles.take(handle, Physical)
-
-
-@driver("cuMemGetAllocationPropertiesFromHandle")
-def properties_of(out: int, handle: int) -> None:
-    put(out, f"{_PROPERTIES}s", handles.find(handle, Physical).properties)
-
-
 @driver("cuMemExportToShareableHandle")
 def export(out: int, handle: int, kind: int, flags: int) -> None:
-    if kind != FILE_DESCRIPTOR:
-        raise CudaError(NOT_SUPPORTED)
+    check_shareable(kind)
     put(out, "i", os.dup(handles.find(handle, Physical).file))
 
 
 @driver("cuMemImportFromShareableHandle")
 def import_from(out: int, shared: int, kind: int) -> None:
-    if kind != FILE_DESCRIPTOR:
-        raise CudaError(NOT_SUPPORTED)
-    try:
-        file = os.dup(shared)
-    except OSError:
-        raise CudaError(INVALID_VALUE) from None
+    file = imported(shared, kind)
     # What was exported is memory of this device.
     properties = struct.pack("<IIII", 1, kind, 1, 0).ljust(_PROPERTIES, b"\0")
     put(out, "Q", handles.add(Physical(os.fstat(file).st_size, properties, file)))
@@ -173,3 +168,12 @@ def unmap(address: int, size: int) -> None:
             space().release(at, "mapped")
         del found.mapped[at]
     map_at(address, size, _NONE, _PRIVATE_FIXED, -1, 0)
+
+
+DRIVER |= {
+    "cuMemGetAllocationGranularity": lambda out, properties, which: put(out, "Q", _GRANULARITY),
+    "cuMemRelease": lambda handle: handles.end(handle, Physical),
+    "cuMemGetAllocationPropertiesFromHandle": lambda out, handle: put(
+        out, f"{_PROPERTIES}s", handles.find(handle, Physical).properties
+    ),
+}

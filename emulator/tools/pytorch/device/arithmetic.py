@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from dtypes import Array
 from emulator.layout.lanemap import WARP as WARP
@@ -75,20 +76,20 @@ def halved(values: Array) -> Array:
     return np.asarray(values[..., 0])
 
 
-def rows_of(x: torch.Tensor, axis: int) -> tuple[Array, torch.Size]:
+def rows_of(x: Tensor, axis: int) -> tuple[Array, torch.Size]:
     """The values of a tensor with an axis last, as rows in f32; and the shape in that order."""
     moved = x.movedim(axis, -1)
     return moved.float().reshape(-1, x.shape[axis]).numpy(), moved.shape
 
 
-def from_rows(values: Array, shape: torch.Size, axis: int) -> torch.Tensor:
+def from_rows(values: Array, shape: torch.Size, axis: int) -> Tensor:
     """The contiguous tensor of rows."""
     return torch.from_numpy(values).reshape(shape).movedim(-1, axis).contiguous()
 
 
 def some_rows_at_a_time(
-    x: torch.Tensor, count: int, compute: Callable[[torch.Tensor], tuple[torch.Tensor, ...]]
-) -> tuple[torch.Tensor, ...]:
+    x: Tensor, count: int, compute: Callable[[Tensor], tuple[Tensor, ...]]
+) -> tuple[Tensor, ...]:
     """Computes on the rows of `count` elements of a contiguous tensor, as many at a time as stay in
     the cache. The tensors that `compute` returns have one row, or one element, for each of its."""
     rows = x.reshape(-1, count)

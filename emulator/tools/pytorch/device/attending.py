@@ -10,6 +10,7 @@ import math
 from typing import Any
 
 import torch
+from torch import Tensor
 from torch.utils._python_dispatch import _get_current_dispatch_mode
 
 from emulator.matrices.library.recorded import RECORDED_ON, Evidence
@@ -41,7 +42,7 @@ _TRIED = {
 #: how many queries or keys cuDNN's kernels were recorded with, for one query and for more, and the
 #: widest heads: what picks these kernels is not known
 _LONGEST_OF_ONE, _LONGEST, _WIDEST = 200, 512, 128
-_plain = (torch.Tensor, torch.nn.Parameter)
+_plain = (Tensor, torch.nn.Parameter)
 _aten = torch.ops.aten
 
 
@@ -53,15 +54,15 @@ class Attention:
 
     def __call__(
         self,
-        q: Any,
-        k: Any,
-        v: Any,
-        attn_mask: Any = None,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        attn_mask: Tensor | None = None,
         dropout_p: float = 0.0,
         is_causal: bool = False,
         scale: float | None = None,
         enable_gqa: bool = False,
-    ) -> Any:
+    ) -> Tensor:
         """The attention of tensors of the device, with its gradient."""
         scaled = 1 / math.sqrt(max(q.shape[-1], 1)) if scale is None else scale
         operands = Operands(q, k, v, is_causal and q.shape[-2] > 1, scaled)
@@ -111,7 +112,7 @@ class Attention:
     def _evidence(self) -> Evidence:
         return on_chip(self.chip, "rule")
 
-    def forward(self, form: int, operands: Operands) -> tuple[Any, Attended]:
+    def forward(self, form: int, operands: Operands) -> tuple[Tensor, Attended]:
         """The result on the device, which lies as the kernel leaves it, and what was computed."""
         why = f"the {_WORDS[form]} kernel, in its order"
         self.products.note_unknown(_NAME, list(operands[:3]), why, self._evidence, COMPUTED)
@@ -123,7 +124,9 @@ class Attention:
             result = torch.empty_like(held.q).copy_(made.result)
         return self.heap.on_device(result), made
 
-    def backward(self, form: int, operands: Operands, made: Attended, given: Any) -> Any:
+    def backward(
+        self, form: int, operands: Operands, made: Attended, given: Tensor
+    ) -> tuple[Tensor | None, ...]:
         """The gradients; where a kernel's order is not known, by products and a softmax."""
         tensors, name = list(operands[:3]), f"{_NAME}_backward"
         if has_gradient(form, operands.q, operands.k):
@@ -155,17 +158,17 @@ class _Attend(torch.autograd.Function):  # type: ignore[misc]
         form: int,
         causal: bool,
         scale: float,
-        q: Any,
-        k: Any,
-        v: Any,
-    ) -> Any:
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+    ) -> Tensor:
         ctx.attention, ctx.form, ctx.causal, ctx.scale = attention, form, causal, scale
         ctx.save_for_backward(q, k, v)
         result, ctx.made = attention.forward(form, Operands(q, k, v, causal, scale))
         return result
 
     @staticmethod
-    def backward(ctx: Any, *given: Any) -> Any:
+    def backward(ctx: Any, *given: Tensor) -> tuple[Tensor | None, ...]:
         q, k, v = ctx.saved_tensors
         operands = Operands(q, k, v, ctx.causal, ctx.scale)
         found = ctx.attention.backward(ctx.form, operands, ctx.made, given[0])

@@ -10,10 +10,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from dtypes import Array
 from emulator.matrices.gemm import gemm
@@ -36,9 +37,9 @@ class Operands(NamedTuple):
     """The operands of an attention that a fused kernel may take."""
 
     #: ``(batch, heads, queries, width)``
-    q: Any
-    k: Any
-    v: Any
+    q: Tensor
+    k: Tensor
+    v: Tensor
     causal: bool
     #: multiplies the scores
     scale: float
@@ -47,8 +48,8 @@ class Operands(NamedTuple):
 class Attended(NamedTuple):
     """Results, and for every query the logarithm of the sum of its exponentials."""
 
-    result: torch.Tensor
-    logarithms: torch.Tensor
+    result: Tensor
+    logarithms: Tensor
 
 
 def attend(chip: Chip, form: int, operands: Operands) -> Attended:
@@ -67,7 +68,7 @@ def attend(chip: Chip, form: int, operands: Operands) -> Attended:
     return Attended(made.to(q.dtype).view(*q.shape[:3], -1), logarithms.view(q.shape[:3]))
 
 
-def has_gradient(form: int, q: torch.Tensor, k: torch.Tensor) -> bool:
+def has_gradient(form: int, q: Tensor, k: Tensor) -> bool:
     """True if the order of the gradients is known: of one block of keys.
 
     More blocks add to the gradient of q in the order in which they end.
@@ -82,8 +83,8 @@ def has_gradient(form: int, q: torch.Tensor, k: torch.Tensor) -> bool:
 
 
 def attend_backward(
-    chip: Chip, form: int, operands: Operands, made: Attended, given: torch.Tensor
-) -> tuple[torch.Tensor, ...]:
+    chip: Chip, form: int, operands: Operands, made: Attended, given: Tensor
+) -> tuple[Tensor, ...]:
     """The gradients of q, k and v of an attention that `has_gradient`, as `attend`.
 
     `given` is the gradient of its result, `made` what `attend` returned.
@@ -103,7 +104,7 @@ def _block_keys(form: int, queries: int, width: int) -> int:
     return 128 if width <= 64 else 64
 
 
-def _gradient_block(q: torch.Tensor) -> tuple[int, int]:
+def _gradient_block(q: Tensor) -> tuple[int, int]:
     """Queries and keys of a block of the efficient kernel's gradient, of heads of up to 128."""
     if q.shape[-1] <= 64:
         return 64, 64
@@ -125,7 +126,7 @@ def _split_keys(width: int) -> int:
     return 256 if width <= 64 else 128 if width <= 128 else 64
 
 
-def _splits(chip: Chip, q: torch.Tensor, k: torch.Tensor) -> int:
+def _splits(chip: Chip, q: Tensor, k: Tensor) -> int:
     """Into how many parts FlashAttention cuts the keys, to keep all multiprocessors busy."""
     batch, heads, queries, width = q.shape
     work, room = batch * heads * -(-queries // _SPLIT_ROWS), 2 * chip.board.processors
@@ -148,8 +149,8 @@ def _splits(chip: Chip, q: torch.Tensor, k: torch.Tensor) -> int:
 
 
 def _attend_in_splits(
-    rows: _Rows, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, splits: int
-) -> tuple[torch.Tensor, torch.Tensor]:
+    rows: _Rows, q: Tensor, k: Tensor, v: Tensor, splits: int
+) -> tuple[Tensor, Tensor]:
     """The results of splits of the keys, joined by a kernel of their own."""
     width, count = q.shape[2], k.shape[1]
     keys = _split_keys(width)
@@ -183,14 +184,8 @@ class _Rows(NamedTuple):
     keys: int
 
     def attend(
-        self,
-        q: torch.Tensor,
-        k: torch.Tensor,
-        v: torch.Tensor,
-        starts: range,
-        keys: int,
-        split: bool = False,
-    ) -> tuple[torch.Tensor, torch.Tensor]:
+        self, q: Tensor, k: Tensor, v: Tensor, starts: range, keys: int, split: bool = False
+    ) -> tuple[Tensor, Tensor]:
         """Results in f32 and logarithms over blocks of keys from `starts`."""
         shape = q.shape[:2]
         rows = shape[0] * shape[1]
@@ -218,14 +213,8 @@ class _Rows(NamedTuple):
         return np.float32(wide(self.scale) * wide(math.log2(math.e)))
 
     def gradients(
-        self,
-        q: torch.Tensor,
-        k: torch.Tensor,
-        v: torch.Tensor,
-        result: torch.Tensor,
-        given: torch.Tensor,
-        logarithms: torch.Tensor,
-    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        self, q: Tensor, k: Tensor, v: Tensor, result: Tensor, given: Tensor, logarithms: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
         """The gradients of q, k and v, in f32, of one block of keys."""
         if self.form == EFFICIENT:
             # Its first product has the keys on the left, which matters for f32 of three parts.
@@ -245,7 +234,7 @@ class _Rows(NamedTuple):
         dq = self._product(slopes, k, torch.zeros_like(q, dtype=torch.float32))
         return dq * after, self._over_queries(slopes, q) * after, self._over_queries(narrow, given)
 
-    def _dots(self, result: torch.Tensor, given: torch.Tensor) -> torch.Tensor:
+    def _dots(self, result: Tensor, given: Tensor) -> Tensor:
         """For every query, the product of its result and the gradient of that."""
         width = result.shape[2]
         if self.form == EFFICIENT and result.dtype == torch.float32:
@@ -256,7 +245,7 @@ class _Rows(NamedTuple):
         self.launch("row_dots", len(dots), given.float(), result.float(), dots, *numbers)
         return dots.view(*result.shape[:2], 1)
 
-    def _over_queries(self, left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+    def _over_queries(self, left: Tensor, right: Tensor) -> Tensor:
         """The transpose of `left` times `right`: a sum over queries."""
         step = _gradient_block(right)[0] if self.form == EFFICIENT else self.queries
         total = torch.zeros(len(left), left.shape[2], right.shape[2])
@@ -268,11 +257,11 @@ class _Rows(NamedTuple):
                 total = self._product(*operands, total)
         return total
 
-    def _scores(self, q: torch.Tensor, k: torch.Tensor, start: int, keys: int) -> torch.Tensor:
+    def _scores(self, q: Tensor, k: Tensor, start: int, keys: int) -> Tensor:
         """Scores of a block, -infinity where there is no key or a query must not see it."""
         return self._masked(self._product(q, k.mT, None), start, keys)
 
-    def _masked(self, products: torch.Tensor, start: int, keys: int) -> torch.Tensor:
+    def _masked(self, products: Tensor, start: int, keys: int) -> Tensor:
         scores = torch.full((*products.shape[:2], keys), -math.inf)
         scores[..., : products.shape[2]] = products
         if self.causal:
@@ -280,7 +269,7 @@ class _Rows(NamedTuple):
             scores.masked_fill_(torch.arange(start, start + keys) > last, -math.inf)
         return scores
 
-    def _product(self, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor | None) -> torch.Tensor:
+    def _product(self, a: Tensor, b: Tensor, c: Tensor | None) -> Tensor:
         """A·B + C in the kernel's order, in f32; the scores are a product without C."""
         if self.form == EFFICIENT:
             a, b = _in_tiles(a, b, short_first=c is None)
@@ -294,7 +283,7 @@ class _Rows(NamedTuple):
     def _gemm(self, a: Array, b: Array, c: Array | None, ins: str) -> Array:
         return gemm(a, b, c, instruction=ins, target=self.chip.target, codes=True, progress=False)
 
-    def _from_three(self, a: Array, b: Array, c: torch.Tensor | None) -> Array:
+    def _from_three(self, a: Array, b: Array, c: Tensor | None) -> Array:
         """A·B of f32 from three products of tf32: small times big, big times small, big times big.
 
         A pipelined loop adds up by itself what lies between two loads of tiles of 32, and its first
@@ -311,10 +300,10 @@ class _Rows(NamedTuple):
             total = total + self._gemm(left, right, None, ins).view(np.float32)
         return total
 
-    def launch(self, name: str, count: int, *args: Any) -> None:
+    def launch(self, name: str, count: int, *args: object) -> None:
         """Runs a kernel of attention.cu with a thread for each of `count`."""
         kernel = find_kernel(self.chip.target.name, "attention", name)
-        given = [x.contiguous() if isinstance(x, torch.Tensor) else x for x in args]
+        given = [x.contiguous() if isinstance(x, Tensor) else x for x in args]
         launch(kernel, -(-count // _THREADS), _THREADS, given)
 
 
@@ -323,9 +312,7 @@ def _rows(chip: Chip, form: int, operands: Operands) -> _Rows:
     return _Rows(chip, form, operands.causal, np.float32(operands.scale), queries, keys)
 
 
-def _in_tiles(
-    a: torch.Tensor, b: torch.Tensor, short_first: bool
-) -> tuple[torch.Tensor, torch.Tensor]:
+def _in_tiles(a: Tensor, b: Tensor, short_first: bool) -> tuple[Tensor, Tensor]:
     """A and B with zeros along k up to whole tiles of 32, in the first tile or in the last."""
     k = a.shape[-1]
     cut, room = (k % 32 if short_first else k), -k % 32

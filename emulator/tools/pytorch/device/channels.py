@@ -10,6 +10,7 @@ from math import prod
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from dtypes import Array
 from emulator.targets import Chip
@@ -25,15 +26,15 @@ _THREADS = 512
 
 def group_norm(
     chip: Chip,
-    x: torch.Tensor,
-    weight: torch.Tensor | None,
-    bias: torch.Tensor | None,
+    x: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
     count: int,
     channels: int,
     inner: int,
     groups: int,
     eps: float,
-) -> tuple[torch.Tensor, ...] | None:
+) -> tuple[Tensor, ...] | None:
     """The normalised tensor, and mean and reciprocal deviation of each group."""
     if not x.is_contiguous() or any(t is not None and t.dtype != x.dtype for t in (weight, bias)):
         return None
@@ -117,34 +118,34 @@ def _moments(values: Array) -> tuple[Array, Array]:
     return mean, squares / np.float32(len(values) * values.shape[2])
 
 
-def _is_cudnn(x: torch.Tensor, weight: torch.Tensor | None, bias: torch.Tensor | None) -> bool:
+def _is_cudnn(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> bool:
     """Whether PyTorch leaves a batch norm to cuDNN."""
     wide = weight is not None and bias is not None and weight.dtype == torch.float32
     types = torch.float32, torch.float16
     return wide and x.dim() > 2 and x.dtype in types and torch.backends.cudnn.enabled
 
 
-def _is_known(x: torch.Tensor) -> bool:
+def _is_known(x: Tensor) -> bool:
     """True if the order of cuDNN's batch norm is known."""
     return x.dtype == torch.float32 and x[:, 0].numel() <= cudnn_norms.LARGEST
 
 
-def _has_rows(x: torch.Tensor) -> bool:
+def _has_rows(x: Tensor) -> bool:
     """Whether the elements of a channel lie together; PyTorch has other kernels else."""
     return x.dim() > 1 and x.is_contiguous() and x.stride(1) != 1
 
 
 def batch_norm(
     chip: Chip,
-    x: torch.Tensor,
-    weight: torch.Tensor | None,
-    bias: torch.Tensor | None,
-    running_mean: torch.Tensor | None,
-    running_var: torch.Tensor | None,
+    x: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    running_mean: Tensor | None,
+    running_var: Tensor | None,
     training: bool,
     momentum: float,
     eps: float,
-) -> tuple[torch.Tensor, ...] | None:
+) -> tuple[Tensor, ...] | None:
     """The normalised tensor, and mean and reciprocal deviation of each channel."""
     cudnn = training and _is_cudnn(x, weight, bias)
     if (cudnn and not _is_known(x)) or not _has_rows(x):
@@ -180,13 +181,13 @@ def _by_channel(values: Array) -> Array:
     return values.swapaxes(0, 1).reshape(values.shape[1], -1)
 
 
-def _by_image(values: Array, like: torch.Tensor) -> torch.Tensor:
+def _by_image(values: Array, like: Tensor) -> Tensor:
     """A tensor of values ``(channels, elements)``."""
     split = values.reshape(len(values), len(like), -1).swapaxes(0, 1)
     return torch.from_numpy(np.ascontiguousarray(split)).view(like.shape)
 
 
-def _update(running: torch.Tensor | None, made: Array, momentum: float) -> None:
+def _update(running: Tensor | None, made: Array, momentum: float) -> None:
     """Moves a running statistic towards that of the batch."""
     if running is not None:
         part = np.float32(momentum)
@@ -195,17 +196,17 @@ def _update(running: torch.Tensor | None, made: Array, momentum: float) -> None:
 
 def batch_norm_gradient(
     chip: Chip,
-    given: torch.Tensor,
-    x: torch.Tensor,
-    weight: torch.Tensor | None,
-    running_mean: torch.Tensor | None,
-    running_var: torch.Tensor | None,
-    save_mean: torch.Tensor | None,
-    save_scale: torch.Tensor | None,
+    given: Tensor,
+    x: Tensor,
+    weight: Tensor | None,
+    running_mean: Tensor | None,
+    running_var: Tensor | None,
+    save_mean: Tensor | None,
+    save_scale: Tensor | None,
     training: bool,
     eps: float,
     wanted: Sequence[bool],
-) -> tuple[torch.Tensor | None, ...] | None:
+) -> tuple[Tensor | None, ...] | None:
     """The gradients of the tensor, the weight and the bias."""
     cudnn = _is_cudnn(x, weight, weight)
     if not wanted[0] or (cudnn and not (training and _is_known(x))) or not _has_rows(x):

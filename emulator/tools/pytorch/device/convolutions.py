@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from emulator.machine.module import Kernel
 from emulator.matrices.library.convolution import Shape, output_size
@@ -58,7 +59,7 @@ class Convolutions:
             return answer
         return answer._replace(result=(*answer.result[:2], self._bias_gradient(g)))
 
-    def _bias_gradient(self, g: Any) -> Any:
+    def _bias_gradient(self, g: Tensor) -> Tensor:
         """A sum over the gradient of the output as it lies in memory."""
         axes = [0, *range(2, g.dim())]
         name = "convolution, gradient of the bias"
@@ -90,29 +91,31 @@ class Convolutions:
     def _kernel(self, name: str) -> Kernel | None:
         return find_kernel(self.chip.target.name, "depthwise", name)
 
-    def _launch(self, name: str, tensors: Sequence[Any], shape: Sequence[int], *rest: Any) -> Any:
+    def _launch(
+        self, name: str, tensors: Sequence[Tensor], shape: Sequence[int], *rest: object
+    ) -> Tensor:
         """What a kernel writes into a new tensor, in f32."""
         made = torch.empty(tuple(shape))
         wide = [x.float().contiguous() for x in tensors]
         launch(self._kernel(name), -(-made.numel() // _THREADS), _THREADS, [*wide, made, *rest])
         return made
 
-    def _output(self, conv: _Convolution, bias: Any) -> Any:
+    def _output(self, conv: _Convolution, bias: Tensor | None) -> Tensor:
         tensors = conv.x, conv.w, conv.w.new_zeros(1) if bias is None else bias
         shape = len(conv.x), len(conv.w), *conv.made
         return self._launch("output", tensors, shape, conv.sizes, int(bias is not None))
 
-    def _input_gradient(self, conv: _Convolution, g: Any) -> Any:
+    def _input_gradient(self, conv: _Convolution, g: Tensor) -> Tensor:
         return self._launch("input_gradient", (g, conv.w), conv.x.shape, conv.sizes)
 
-    def _filter_gradient(self, conv: _Convolution, g: Any) -> Any:
+    def _filter_gradient(self, conv: _Convolution, g: Tensor) -> Tensor:
         threads = min(len(conv.x) * WARP, _MOST_THREADS)
         shape, warps = (conv.w.numel(), threads), threads // WARP
         parts = self._launch("filter_gradient", (g, conv.x), shape, conv.sizes, warps)
         return torch.from_numpy(sums_of_block(parts.numpy()))
 
 
-def _like(given: Any, made: Any) -> Any:
+def _like(given: Tensor, made: Tensor) -> Tensor:
     """A result with the axes and the type of what was given."""
     if given.dim() == 3 and made.dim() == 4:
         made = made.squeeze(2)
@@ -124,8 +127,8 @@ class _Convolution(NamedTuple):
     """A convolution: its input and its filter, of two axes, its settings, and the size of the
     output's images."""
 
-    x: Any
-    w: Any
+    x: Tensor
+    w: Tensor
     shape: Shape
     made: tuple[int, int]
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from dtypes import Array
 from emulator.targets import Chip
@@ -26,21 +27,21 @@ _LEAST_LOGARITHM, _LEAST_DENOMINATOR = np.float32(-100), np.float32(1e-12)
 Round = Callable[[Any], Array]
 
 
-def _fits(x: torch.Tensor, *others: torch.Tensor | None) -> bool:
+def _fits(x: Tensor, *others: Tensor | None) -> bool:
     """Whether tensors are of one type and shape, in the order in which sums go through them."""
     every = [x, *(t for t in others if t is not None)]
     return all(t.dtype == x.dtype and t.shape == x.shape and t.is_contiguous() for t in every)
 
 
-def _values(x: torch.Tensor) -> Array:
+def _values(x: Tensor) -> Array:
     return x.float().numpy()
 
 
-def _rounds(x: torch.Tensor) -> Round:
+def _rounds(x: Tensor) -> Round:
     return lambda values: rounded(np.asarray(values), x.dtype)
 
 
-def _reduced(chip: Chip, losses: Array, x: torch.Tensor, reduction: int) -> torch.Tensor:
+def _reduced(chip: Chip, losses: Array, x: Tensor, reduction: int) -> Tensor:
     made = torch.from_numpy(losses).to(x.dtype)
     if reduction == _NONE:
         return made
@@ -51,8 +52,8 @@ def _loss(rule: Callable[..., Array]) -> Callable[..., Any]:
     """The operator of a loss of differences; `rule` has their sizes and the loss's number."""
 
     def run(
-        chip: Chip, x: torch.Tensor, y: torch.Tensor, reduction: int = _MEAN, number: float = 1
-    ) -> torch.Tensor | None:
+        chip: Chip, x: Tensor, y: Tensor, reduction: int = _MEAN, number: float = 1
+    ) -> Tensor | None:
         if not _fits(x, y):
             return None
         to = _rounds(x)
@@ -66,13 +67,8 @@ def _gradient(rule: Callable[..., Array], factor: float = 1) -> Callable[..., An
     """The operator of the gradient; `rule` has the loss's too, and what a mean multiplies by."""
 
     def run(
-        chip: Chip,
-        given: torch.Tensor,
-        x: torch.Tensor,
-        y: torch.Tensor,
-        reduction: int,
-        number: float = 1,
-    ) -> torch.Tensor | None:
+        chip: Chip, given: Tensor, x: Tensor, y: Tensor, reduction: int, number: float = 1
+    ) -> Tensor | None:
         if not _fits(x, y) or given.dtype != x.dtype:
             return None
         to = _rounds(x)
@@ -111,12 +107,8 @@ def _huber_gradient(to: Round, x: Array, delta: Array, loss: Array, scale: Array
 
 
 def _cross_entropy(
-    chip: Chip,
-    x: torch.Tensor,
-    y: torch.Tensor,
-    weight: torch.Tensor | None = None,
-    reduction: int = _MEAN,
-) -> torch.Tensor | None:
+    chip: Chip, x: Tensor, y: Tensor, weight: Tensor | None = None, reduction: int = _MEAN
+) -> Tensor | None:
     """The binary cross entropy; None where PyTorch raises."""
     if not _fits(x, y, weight) or any(((t < 0) | (t > 1)).any() for t in (x, y)):
         return None
@@ -138,12 +130,12 @@ def _cross_entropy(
 
 def _cross_entropy_gradient(
     chip: Chip,
-    given: torch.Tensor,
-    x: torch.Tensor,
-    y: torch.Tensor,
-    weight: torch.Tensor | None = None,
+    given: Tensor,
+    x: Tensor,
+    y: Tensor,
+    weight: Tensor | None = None,
     reduction: int = _MEAN,
-) -> torch.Tensor | None:
+) -> Tensor | None:
     if not _fits(x, y, weight) or given.dtype != x.dtype:
         return None
     to, values = _rounds(x), _values(x)

@@ -9,6 +9,7 @@ import math
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from dtypes import Array
 from emulator.targets import Chip
@@ -23,9 +24,7 @@ _THREADS = 256
 _MANY, _NEVER = 26, 2
 
 
-def distances(
-    chip: Chip, left: torch.Tensor, right: torch.Tensor, p: float, mode: int | None
-) -> torch.Tensor | None:
+def distances(chip: Chip, left: Tensor, right: Tensor, p: float, mode: int | None) -> Tensor | None:
     """The distances between all pairs of rows; None where PyTorch multiplies matrices."""
     rows, others, size = left.shape[-2], right.shape[-2], left.shape[-1]
     if left.dtype != torch.float32 or left.shape[:-2] != right.shape[:-2] or not size:

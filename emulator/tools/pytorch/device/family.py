@@ -7,6 +7,8 @@ from functools import cached_property
 from typing import Any, NamedTuple, Protocol
 
 import torch
+from torch import Tensor
+from torch._ops import OpOverload
 
 from emulator.matrices.library.recorded import RECORDED_ON, Evidence
 from emulator.targets import Chip
@@ -22,7 +24,11 @@ class Request:
     """A call of an operator, with tensors of the CPU in place of the device's."""
 
     def __init__(
-        self, function: Any, args: Sequence[Any], kwargs: Any, host: frozenset[int] = frozenset()
+        self,
+        function: OpOverload,
+        args: Sequence[Any],
+        kwargs: Any,
+        host: frozenset[int] = frozenset(),
     ) -> None:
         self.function, self.args, self.kwargs = function, args, kwargs
         self.name = name_of(function)
@@ -32,7 +38,7 @@ class Request:
         self._host = host
 
     @cached_property
-    def tensors(self) -> list[Any]:
+    def tensors(self) -> list[Tensor]:
         return tensors_in(self.args, self.kwargs)
 
     @cached_property
@@ -47,7 +53,7 @@ class Request:
         CPU. None for any other."""
         if isinstance(value, bool | int | float):
             return float(value)
-        wrapped = isinstance(value, torch.Tensor) and id(value) in self._host
+        wrapped = isinstance(value, Tensor) and id(value) in self._host
         return float(value) if wrapped and not value.is_complex() else None
 
 
@@ -75,7 +81,7 @@ def on_chip(chip: Chip, evidence: Evidence) -> Evidence:
     return evidence if chip.name == RECORDED_ON else "modelled"
 
 
-def call_on_cpu(function: Any, args: Any, kwargs: Any) -> Any:
+def call_on_cpu(function: OpOverload, args: Any, kwargs: Any) -> Any:
     """Calls an operator; numbers in the place of tensors become some where it does not take them.
 
     PyTorch gives an operator of Python a number where C++ has wrapped one in a tensor.
@@ -96,7 +102,7 @@ def call_on_cpu(function: Any, args: Any, kwargs: Any) -> Any:
     )
 
 
-def _wrapped(number: Any, tensors: list[Any]) -> Any:
+def _wrapped(number: complex, tensors: Sequence[Tensor]) -> Tensor:
     """A number as a tensor that changes the type of the result no more than a number does."""
     if any(x.dim() for x in tensors) or not tensors:
         exact = torch.float64 if isinstance(number, float) else None

@@ -7,6 +7,7 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 import torch
+from torch import Tensor
 
 _MASK = (1 << 64) - 1
 #: generators of the device, by the address of what PyTorch passes on of them
@@ -16,7 +17,7 @@ _known: WeakValueDictionary[int, Generator] = WeakValueDictionary()
 class _Kind(type(torch._C.Generator)):  # type: ignore[misc]
     """Has generators of the CPU be generators too."""
 
-    def __instancecheck__(cls, instance: Any) -> bool:
+    def __instancecheck__(cls, instance: object) -> bool:
         return type.__instancecheck__(torch._C.Generator, instance)
 
 
@@ -27,7 +28,7 @@ class Generator(torch._C.Generator, metaclass=_Kind):  # type: ignore[misc]
     always a multiple of 4.
     """
 
-    def __new__(cls, device: Any = "cpu") -> Any:
+    def __new__(cls, device: str | torch.device = "cpu") -> Any:
         if torch.device(device).type != "cuda":
             return torch._C.Generator(device)
         made: Generator = super().__new__(cls, "cpu")
@@ -37,11 +38,11 @@ class Generator(torch._C.Generator, metaclass=_Kind):  # type: ignore[misc]
         _known[made._cdata] = made
         return made
 
-    def __init__(self, device: Any = "cpu") -> None:
+    def __init__(self, device: str | torch.device = "cpu") -> None:
         pass
 
     @property
-    def device(self) -> Any:
+    def device(self) -> torch.device:
         return self._device
 
     def manual_seed(self, seed: int) -> Generator:
@@ -63,10 +64,10 @@ class Generator(torch._C.Generator, metaclass=_Kind):  # type: ignore[misc]
             raise RuntimeError("offset must be a multiple of 4")
         self._offset = offset & _MASK
 
-    def get_state(self) -> Any:
+    def get_state(self) -> Tensor:
         return torch.from_numpy(np.array([self._seed, self._offset], "u8").view("u1"))
 
-    def set_state(self, state: Any) -> Generator:
+    def set_state(self, state: Tensor) -> Generator:
         if state.numel() not in (8, 16) or state.dtype != torch.uint8:
             raise RuntimeError("RNG state is wrong size: a GPU's has 16 bytes")
         words = np.frombuffer(state.numpy().tobytes(), "u8").tolist()
@@ -83,12 +84,12 @@ class Generator(torch._C.Generator, metaclass=_Kind):  # type: ignore[misc]
         self._offset = (before + -(-words // 4) * 4) & _MASK
         return self._seed, before
 
-    def on_cpu(self) -> Any:
+    def on_cpu(self) -> torch.Generator:
         """A generator for an operator that only the CPU computes."""
         seed, offset = self.draw(4)
         return torch._C.Generator("cpu").manual_seed((seed + offset) & _MASK)
 
 
-def of_device(value: Any) -> Generator | None:
+def of_device(value: object) -> Generator | None:
     """The generator of the device that PyTorch passed on; None for any other value."""
     return _known.get(value._cdata) if isinstance(value, Generator) else None

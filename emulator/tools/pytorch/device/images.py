@@ -5,11 +5,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from emulator.targets import Chip
 from emulator.tools.pytorch.device.family import FLOATS, Answer, Request, on_chip
@@ -48,8 +49,8 @@ def _scale(given: int, made: int, corners: bool, factor: float | None) -> np.flo
 
 
 def _launched(
-    chip: Chip, kernel: str, tensors: Sequence[Any], made: Any, args: Sequence[Any]
-) -> Any:
+    chip: Chip, kernel: str, tensors: Sequence[Tensor], made: Tensor, args: Sequence[object]
+) -> Tensor:
     """What a kernel writes into `made`, in the type of the first tensor."""
     found = find_kernel(chip.target.name, "interpolation", kernel)
     wide = [x.float().contiguous() for x in tensors]
@@ -57,15 +58,15 @@ def _launched(
     return canonical(made.to(tensors[0].dtype))
 
 
-def _interpolated(kernel: str) -> Any:
+def _interpolated(kernel: str) -> Callable[..., Tensor | None]:
     def rule(
         chip: Chip,
-        image: Any,
+        image: Tensor,
         size: Sequence[int],
         corners: bool,
         factor_y: float | None = None,
         factor_x: float | None = None,
-    ) -> Any:
+    ) -> Tensor | None:
         if not image.is_contiguous() and image.is_contiguous(memory_format=torch.channels_last):
             return None
         if min(size) < 1 or not image.numel():
@@ -82,7 +83,9 @@ def _interpolated(kernel: str) -> Any:
     return rule
 
 
-def _grid_sample(chip: Chip, image: Any, grid: Any, mode: int, padding: int, corners: bool) -> Any:
+def _grid_sample(
+    chip: Chip, image: Tensor, grid: Tensor, mode: int, padding: int, corners: bool
+) -> Tensor | None:
     if grid.dtype != image.dtype or not image.numel() or not grid.numel():
         return None
     if corners and (mode, padding) == _FUSED:
@@ -96,8 +99,8 @@ def _grid_sample(chip: Chip, image: Any, grid: Any, mode: int, padding: int, cor
 
 
 def _embedding_gradient(
-    chip: Chip, gradient: Any, indices: Any, count: int, padding: int, by_frequency: bool
-) -> Any:
+    chip: Chip, gradient: Tensor, indices: Tensor, count: int, padding: int, by_frequency: bool
+) -> Tensor | None:
     """Sums the rows of each index: those of 32 indices at a time, and these sums in order."""
     if indices.numel() >= _SORTED or by_frequency:
         return None
@@ -117,15 +120,15 @@ def _embedding_gradient(
 
 def _pooling_gradient(
     chip: Chip,
-    gradient: Any,
-    image: Any,
-    size: Any,
-    stride: Any,
-    padding: Any,
-    dilation: Any,
+    gradient: Tensor,
+    image: Tensor,
+    size: object,
+    stride: object,
+    padding: object,
+    dilation: object,
     ceiling: bool,
-    indices: Any,
-) -> Any:
+    indices: Tensor,
+) -> Tensor | None:
     """Sums in f32, for each pixel, the gradients of the windows that chose it, row by row."""
     if not image.is_contiguous():
         return None
@@ -136,7 +139,7 @@ def _pooling_gradient(
     return canonical(torch.from_numpy(sums).view(image.shape).to(image.dtype))
 
 
-_RULES = {
+_RULES: dict[Any, Callable[..., Tensor | None]] = {
     _aten.upsample_bilinear2d.default: _interpolated("bilinear"),
     _aten.upsample_bicubic2d.default: _interpolated("bicubic"),
     _aten.grid_sampler_2d.default: _grid_sample,

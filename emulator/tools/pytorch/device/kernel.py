@@ -35,7 +35,7 @@ def find_kernel(target: str, file: str, name: str) -> Kernel | None:
     return module[name] if module and name in module.kernels else None
 
 
-def launch(kernel: Kernel | None, blocks: int, threads: int, args: Sequence[Any]) -> None:
+def launch(kernel: Kernel | None, blocks: int, threads: int, args: Sequence[object]) -> None:
     """Runs a kernel that is there; where it fails, arrays keep what it has written, for nobody else
     has them."""
     assert kernel is not None

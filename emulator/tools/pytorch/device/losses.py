@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from dtypes import Array
 from emulator.targets import Chip
@@ -28,7 +29,7 @@ class _Samples(NamedTuple):
 
 
 def _samples(
-    x: torch.Tensor, target: torch.Tensor, weight: torch.Tensor | None, ignore_index: int
+    x: Tensor, target: Tensor, weight: Tensor | None, ignore_index: int
 ) -> _Samples | None:
     """The samples; None for operands that the kernels do not take."""
     if target.shape != x.shape[:-1] or target.dtype.is_floating_point:
@@ -44,18 +45,13 @@ def _samples(
     return _Samples(counted, known, weights[known])
 
 
-def _tensor(values: Array | np.float32, x: torch.Tensor) -> torch.Tensor:
+def _tensor(values: Array | np.float32, x: Tensor) -> Tensor:
     return torch.from_numpy(np.asarray(values, np.float32)).to(x.dtype)
 
 
 def nll_loss(
-    chip: Chip,
-    x: torch.Tensor,
-    target: torch.Tensor,
-    weight: torch.Tensor | None,
-    reduction: int,
-    ignore_index: int,
-) -> tuple[torch.Tensor, torch.Tensor] | None:
+    chip: Chip, x: Tensor, target: Tensor, weight: Tensor | None, reduction: int, ignore_index: int
+) -> tuple[Tensor, Tensor] | None:
     """The loss, and the sum of the weights."""
     samples = _samples(x, target, weight, ignore_index)
     if samples is None:
@@ -99,14 +95,14 @@ def _threads(rows: int) -> int:
 
 def nll_loss_gradient(
     chip: Chip,
-    given: torch.Tensor,
-    x: torch.Tensor,
-    target: torch.Tensor,
-    weight: torch.Tensor | None,
+    given: Tensor,
+    x: Tensor,
+    target: Tensor,
+    weight: Tensor | None,
     reduction: int,
     ignore_index: int,
-    total_weight: torch.Tensor,
-) -> torch.Tensor | None:
+    total_weight: Tensor,
+) -> Tensor | None:
     """The gradient of the loss, which is 0 but for the class of each sample."""
     samples = _samples(x, target, weight, ignore_index)
     shape = target.shape if reduction == _NONE else ()

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import ctypes
 import weakref
+from collections.abc import Sequence
 from typing import Any
 
 import torch
+from torch import Tensor
 
 #: how many bytes the addresses of allocations are multiples of, as on a GPU
 ALIGNMENT = 512
@@ -39,7 +41,7 @@ _capsule.restype = ctypes.py_object
 _capsule.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
 
 
-def _row(header: int, data: int, length: int, device: int) -> Any:
+def _row(header: int, data: int, length: int, device: int) -> Tensor:
     """The bytes at an address as a tensor on a device; the header is freed with it."""
     held = _Header.from_address(header)
     held.data, held.device, held.number = data, device, 0
@@ -60,7 +62,7 @@ class Heap:
         self.live: dict[int, int] = {}
         self._seen: dict[tuple[int, int], Any] = {}
 
-    def allocate(self, size: int) -> Any:
+    def allocate(self, size: int) -> Tensor:
         """A row of bytes on the device. Raises torch.OutOfMemoryError as a GPU does."""
         room = -(-max(size, 1) // ALIGNMENT) * ALIGNMENT
         if self.used + room > self.total:
@@ -84,7 +86,7 @@ class Heap:
         if self.live.pop(address, None) is not None:
             self.used -= room
 
-    def on_cpu(self, tensor: Any) -> Any:
+    def on_cpu(self, tensor: Tensor) -> Tensor:
         """The bytes of a tensor of the device as a tensor of the CPU, which must not outlive it."""
         storage = tensor.untyped_storage()
         key = storage.data_ptr(), storage.nbytes()
@@ -103,7 +105,7 @@ class Heap:
             seen = torch._conj(seen)
         return torch._neg_view(seen) if tensor.is_neg() else seen
 
-    def on_device(self, tensor: Any) -> Any:
+    def on_device(self, tensor: Tensor) -> Tensor:
         """A copy of a tensor of the CPU on the device, with its strides."""
         storage = tensor.untyped_storage()
         size = storage.nbytes()
@@ -113,12 +115,12 @@ class Heap:
         return view(row.view(tensor.dtype), tensor.size(), tensor.stride(), tensor.storage_offset())
 
 
-def view(tensor: Any, size: Any, stride: Any, offset: int) -> Any:
+def view(tensor: Tensor, size: Sequence[int], stride: Sequence[int], offset: int) -> Tensor:
     """Another view of the same memory: the CPU's function looks at no bytes."""
     return _aten.as_strided.default._op_dk(_CPU, tensor, size, stride, offset)
 
 
-def replace(tensor: Any, by: Any) -> None:
+def replace(tensor: Tensor, by: Tensor) -> None:
     """Gives a tensor the memory and the shape of another one of the device."""
     _aten.set_.source_Storage_storage_offset._op_dk(
         _CPU, tensor, by.untyped_storage(), by.storage_offset(), by.size(), by.stride()

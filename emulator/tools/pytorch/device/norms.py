@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from dtypes import Array
 from emulator.targets import Chip
@@ -78,7 +79,7 @@ def block(steps: Steps, state: State) -> State:
 class Rows:
     """A tensor as rows of the elements that are normalised together."""
 
-    def __init__(self, x: torch.Tensor, shape: Sequence[int], *others: torch.Tensor | None) -> None:
+    def __init__(self, x: Tensor, shape: Sequence[int], *others: Tensor | None) -> None:
         self.length, self.dtype = prod(shape), x.dtype
         #: of each element of a row
         self.others = tuple(map(floats, others))
@@ -90,7 +91,7 @@ class Rows:
         #: whether the kernels with vectors can be used
         self.vectors = not self.length % _VECTOR and not any(t.data_ptr() % size for t in present)
 
-    def one_each(self, values: Array) -> torch.Tensor:
+    def one_each(self, values: Array) -> Tensor:
         return torch.from_numpy(np.ascontiguousarray(values)).reshape(self.single)
 
 
@@ -112,22 +113,22 @@ def _weighted(scale: Any, x: Any, weight: Any) -> Any:
     return weight * (scale * x)
 
 
-def floats(x: torch.Tensor | None) -> Any:
+def floats(x: Tensor | None) -> Any:
     return None if x is None else x.float().reshape(-1).numpy()
 
 
-def _same_type(x: torch.Tensor, *others: torch.Tensor | None) -> bool:
+def _same_type(x: Tensor, *others: Tensor | None) -> bool:
     return all(t is None or t.dtype == x.dtype for t in others)
 
 
 def layer_norm(
     chip: Chip,
-    x: torch.Tensor,
+    x: Tensor,
     shape: Sequence[int],
-    weight: torch.Tensor | None,
-    bias: torch.Tensor | None,
+    weight: Tensor | None,
+    bias: Tensor | None,
     eps: float,
-) -> tuple[torch.Tensor, ...] | None:
+) -> tuple[Tensor, ...] | None:
     """The normalised tensor, and mean and reciprocal deviation of each row."""
     if not _same_type(x, weight, bias):
         return None
@@ -139,7 +140,7 @@ def layer_norm(
     return made[0].reshape(x.shape), *(t.reshape(single) for t in made[1:])
 
 
-def _layer_norm(chip: Chip, rows: Rows, eps: float) -> tuple[torch.Tensor, ...]:
+def _layer_norm(chip: Chip, rows: Rows, eps: float) -> tuple[Tensor, ...]:
     factor, addend = rows.others
     epsilon = np.float32(eps)
     if rows.vectors:
@@ -164,15 +165,15 @@ def _layer_norm(chip: Chip, rows: Rows, eps: float) -> tuple[torch.Tensor, ...]:
 
 def layer_norm_gradient(
     chip: Chip,
-    given: torch.Tensor,
-    x: torch.Tensor,
+    given: Tensor,
+    x: Tensor,
     shape: Sequence[int],
-    mean: torch.Tensor | None,
-    scale: torch.Tensor,
-    weight: torch.Tensor | None,
-    bias: torch.Tensor | None,
+    mean: Tensor | None,
+    scale: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
     wanted: Sequence[bool],
-) -> tuple[torch.Tensor | None, ...] | None:
+) -> tuple[Tensor | None, ...] | None:
     """The gradients of the tensor, the weight and the bias; without a mean those of RMS norm."""
     if not _same_type(x, given, weight, bias):
         return None
@@ -194,13 +195,13 @@ def layer_norm_gradient(
 
 def rms_norm_gradient(
     chip: Chip,
-    given: torch.Tensor,
-    x: torch.Tensor,
+    given: Tensor,
+    x: Tensor,
     shape: Sequence[int],
-    scale: torch.Tensor,
-    weight: torch.Tensor | None,
+    scale: Tensor,
+    weight: Tensor | None,
     wanted: Sequence[bool],
-) -> tuple[torch.Tensor | None, ...] | None:
+) -> tuple[Tensor | None, ...] | None:
     """The gradients of the tensor and the weight."""
     made = layer_norm_gradient(
         chip, given, x, shape, None, scale, weight, None, (*wanted[:2], False)
@@ -208,7 +209,7 @@ def rms_norm_gradient(
     return made and made[:2]
 
 
-def _like(values: Array | None, x: torch.Tensor | None) -> torch.Tensor | None:
+def _like(values: Array | None, x: Tensor | None) -> Tensor | None:
     if values is None or x is None:
         return None
     return torch.from_numpy(values).reshape(x.shape).to(x.dtype)
@@ -257,11 +258,11 @@ def _of_columns(values: Array, scale: Any) -> Array:
 
 def rms_norm(
     chip: Chip,
-    x: torch.Tensor,
+    x: Tensor,
     shape: Sequence[int],
-    weight: torch.Tensor | None = None,
+    weight: Tensor | None = None,
     eps: float | None = None,
-) -> tuple[torch.Tensor, ...] | None:
+) -> tuple[Tensor, ...] | None:
     """The tensor divided by the root of its mean square, and the reciprocal root of each row."""
     if not _same_type(x, weight):
         return None

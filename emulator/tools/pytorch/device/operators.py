@@ -6,20 +6,23 @@ An operator runs on the CPU, over the same bytes; matrix products go the way of 
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from functools import cache, partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import torch
+from torch import Tensor
+from torch._ops import OpOverload
 
+from emulator.errors import UnsupportedError
 from emulator.matrices.library.recorded import Evidence
 from emulator.targets import Chip
 from emulator.tools.pytorch.composites import name_of
 from emulator.tools.pytorch.device.attending import Attention
 from emulator.tools.pytorch.device.convolutions import Convolutions
 from emulator.tools.pytorch.device.family import Answer, Family, Request, call_on_cpu
-from emulator.tools.pytorch.device.generator import of_device
+from emulator.tools.pytorch.device.generator import Generator, of_device
 from emulator.tools.pytorch.device.images import images
 from emulator.tools.pytorch.device.memory import Heap, replace, view
 from emulator.tools.pytorch.device.optimisers import WHOLE as LISTS
@@ -43,10 +46,19 @@ _WHOLE = (
     "copy_", "convolution", "convolution_backward", "resize_", "_fused_rms_norm",
     "_fused_rms_norm_backward", *LISTS,
 )  # fmt: skip
+#: kinds of tensors that are not modelled
+_REFUSED = ("SparseCUDA", "SparseCsrCUDA", "NestedTensorCUDA", "QuantizedCUDA")
 _aten = torch.ops.aten
 
 
-def _empty(heap: Heap, function: Any, *args: Any, **kwargs: Any) -> Any:
+def _refuse(function: OpOverload, *_: object, **__: object) -> NoReturn:
+    raise UnsupportedError(
+        f"{function}: sparse, nested, quantised and other tensors that are not strided are not "
+        "modelled on the simulated device; compute this on the CPU, with .cpu() of its operands"
+    )
+
+
+def _empty(heap: Heap, function: OpOverload, *args: Any, **kwargs: Any) -> Tensor:
     """New memory, which nobody writes."""
     kwargs.update(device=torch.device("meta"), pin_memory=False)
     like = function(*args, **kwargs)
@@ -54,7 +66,9 @@ def _empty(heap: Heap, function: Any, *args: Any, **kwargs: Any) -> Any:
     return view(row.view(like.dtype), like.size(), like.stride(), 0)
 
 
-def _resize(heap: Heap, function: Any, tensor: Any, size: Any, **kwargs: Any) -> Any:
+def _resize(
+    heap: Heap, function: OpOverload, tensor: Tensor, size: Sequence[int], **kwargs: Any
+) -> Tensor:
     """Resizes in place; a tensor that grows gets new memory."""
     made = torch.empty(size, dtype=tensor.dtype, **kwargs)
     if made.untyped_storage().nbytes() > tensor.untyped_storage().nbytes():
@@ -66,7 +80,7 @@ def _resize(heap: Heap, function: Any, tensor: Any, size: Any, **kwargs: Any) ->
     return tensor
 
 
-def _set(heap: Heap, function: Any, *args: Any, **kwargs: Any) -> Any:
+def _set(heap: Heap, function: OpOverload, *args: Any, **kwargs: Any) -> Any:
     return function._op_dk(_CPU_KEY, *args, **kwargs)
 
 
@@ -76,19 +90,27 @@ _OWN: dict[str, Callable[..., Any]] = {
 }  # fmt: skip
 
 
-def _softmax(function: Any, values: Any, axis: int, widens: bool) -> Any:
+def _softmax(function: OpOverload, values: Tensor, axis: int, widens: bool) -> Tensor:
     """A softmax; the CPU has none from f16 to f32."""
     return function(values.float() if widens else values, axis, False)
 
 
-def _softmax_gradient(function: Any, given: Any, result: Any, axis: int, dtype: Any) -> Any:
+def _softmax_gradient(
+    function: OpOverload, given: Tensor, result: Tensor, axis: int, dtype: torch.dtype
+) -> Tensor:
     """The gradient of a softmax, in f32 if that is what was given, and rounded once."""
     return function(given, result, axis, given.dtype).to(dtype)
 
 
 def _rms_gradient(
-    function: Any, given: Any, x: Any, shape: Any, scale: Any, weight: Any, wanted: Any
-) -> Any:
+    function: OpOverload,
+    given: Tensor,
+    x: Tensor,
+    shape: Sequence[int],
+    scale: Tensor,
+    weight: Tensor | None,
+    wanted: Sequence[bool],
+) -> tuple[Tensor, Tensor | None]:
     """The gradient of an RMS norm, for which the CPU has no operator."""
     products = given if weight is None else given * weight
     axes = tuple(range(-len(shape), 0))
@@ -97,7 +119,9 @@ def _rms_gradient(
     return made.to(x.dtype), of_weight
 
 
-def _threshold(function: Any, x: Any, limit: Any, value: Any, out: Any = None) -> Any:
+def _threshold(
+    function: OpOverload, x: Tensor, limit: float, value: float, out: Tensor | None = None
+) -> Tensor:
     """A threshold; a GPU rounds it to the type of the tensor, the CPU to f32."""
     if function is _aten.threshold_.default:
         out = x
@@ -106,8 +130,8 @@ def _threshold(function: Any, x: Any, limit: Any, value: Any, out: Any = None) -
 
 
 def _threshold_gradient(
-    function: Any, given: Any, x: Any, limit: Any, grad_input: Any = None
-) -> Any:
+    function: OpOverload, given: Tensor, x: Tensor, limit: float, grad_input: Tensor | None = None
+) -> Tensor:
     return torch.where(x <= x.new_tensor(limit), given.new_zeros(()), given, out=grad_input)
 
 
@@ -138,7 +162,7 @@ class _Plan(NamedTuple):
 
 
 @cache
-def _plan(function: Any) -> _Plan:
+def _plan(function: OpOverload) -> _Plan:
     schema = function._schema
     views = any(x.alias_info is not None and not x.alias_info.is_write for x in schema.returns)
     takes = any(x.name == "generator" for x in schema.arguments)
@@ -156,7 +180,7 @@ def _plan(function: Any) -> _Plan:
 
 
 @cache
-def _operators() -> tuple[Any, ...]:
+def _operators() -> tuple[OpOverload, ...]:
     """The operators with a kernel for the CPU, and _WHOLE; a mode may look for each by itself."""
     names = [
         name.partition("::")
@@ -173,7 +197,7 @@ def _operators() -> tuple[Any, ...]:
 class Operators:
     """Runs the operators of the device."""
 
-    def __init__(self, chip: Chip, heap: Heap, products: Products, generator: Any) -> None:
+    def __init__(self, chip: Chip, heap: Heap, products: Products, generator: Generator) -> None:
         self.heap, self.products, self.generator = heap, products, generator
         self.attention = Attention(chip, heap, products)
         #: asked in this order; the CPU computes what none of them answers
@@ -187,6 +211,8 @@ class Operators:
         rest = torch.library.Library("_", "IMPL")
         stack.callback(rest._destroy)
         rest.fallback(self.run, "CUDA")
+        for key in _REFUSED:
+            rest.fallback(_refuse, key)
         own = torch.library.Library("aten", "IMPL")
         stack.callback(own._destroy)
         for function in _operators():
@@ -209,7 +235,7 @@ class Operators:
         """Answers packages that ask for PyTorch's own kernel by its key: this build has none."""
         original = torch._ops.OpOverload.redispatch
 
-        def redispatch(function: Any, /, keys: Any, *args: Any, **kwargs: Any) -> Any:
+        def redispatch(function: OpOverload, /, keys: Any, *args: Any, **kwargs: Any) -> Any:
             whole = keys.has(_COMPOSITE_KEY) and name_of(function) in _WHOLE
             if whole and any(getattr(x, "is_cuda", False) for x in args):
                 return self.run(function, *args, **kwargs)
@@ -218,7 +244,7 @@ class Operators:
         stack.callback(setattr, torch._ops.OpOverload, "redispatch", original)
         torch._ops.OpOverload.redispatch = redispatch
 
-    def run(self, function: Any, *args: Any, **kwargs: Any) -> Any:
+    def run(self, function: OpOverload, *args: Any, **kwargs: Any) -> Any:
         """The result of an operator of which an operand or the result is on the device."""
         plan = _plan(function)
         if plan.name in _OWN:
@@ -300,7 +326,7 @@ class _Call:
         return _each(self._down, values)
 
     def _down(self, value: Any) -> Any:
-        if isinstance(value, torch.Tensor):
+        if isinstance(value, Tensor):
             if value.device.type == "cuda":
                 held = self._heap.on_cpu(value)
                 self.seen[id(held)] = held, value
@@ -326,12 +352,12 @@ class _Call:
                         f"devices, cuda:0 and {other.device}! (in {self._plan.name})"
                     )
 
-    def resizable(self, given: Any, named: Any) -> list[tuple[Any, Any]]:
+    def resizable(self, given: Any, named: Any) -> list[tuple[Tensor, Tensor]]:
         """Puts new tensors in the place of empty ones that take a result; pairs of both."""
         fresh = []
         for name in self._plan.out:
             tensor = given.get(name)
-            if isinstance(tensor, torch.Tensor) and not tensor.numel():
+            if isinstance(tensor, Tensor) and not tensor.numel():
                 named[name] = torch.empty(0, dtype=tensor.dtype)
                 self.seen[id(named[name])] = named[name], tensor
                 fresh.append((tensor, named[name]))
@@ -342,8 +368,10 @@ class _Call:
         return _each(self._up, made)
 
     def _up(self, value: Any) -> Any:
-        if not isinstance(value, torch.Tensor):
+        if not isinstance(value, Tensor):
             return value
+        if value.layout != torch.strided or value.is_nested or value.is_quantized:
+            _refuse(self._plan.name)
         known = self.seen.get(id(value))
         if known is not None:
             return known[1]

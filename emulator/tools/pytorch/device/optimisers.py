@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from emulator.targets import Chip
 from emulator.tools.pytorch.device.family import FLOATS, Answer, Request, on_chip
@@ -40,7 +41,7 @@ def optimisers(chip: Chip, request: Request) -> Answer | None:
         return None
     given = request.given
     tensors = [x for y in given.values() if isinstance(y, list) for x in y]
-    if any(isinstance(x, torch.Tensor) and x.dtype not in FLOATS for x in tensors):
+    if any(isinstance(x, Tensor) and x.dtype not in FLOATS for x in tensors):
         return None
     if given.get("grad_scale") is not None or given.get("found_inf") is not None:
         return None
@@ -50,7 +51,7 @@ def optimisers(chip: Chip, request: Request) -> Answer | None:
     return None if made is False else Answer(None if made is True else made, _WHY, evidence)
 
 
-def _launch(chip: Chip, name: str, tensors: Sequence[Any], *rest: Any) -> None:
+def _launch(chip: Chip, name: str, tensors: Sequence[Tensor], *rest: object) -> None:
     """Runs a kernel on tensors, which it overwrites."""
     found = find_kernel(chip.target.name, "optimisers", name)
     count = tensors[0].numel()
@@ -63,7 +64,7 @@ def _launch(chip: Chip, name: str, tensors: Sequence[Any], *rest: Any) -> None:
             canonical(tensor.copy_(made))
 
 
-def _divided(chip: Chip, self: Any, **given: Any) -> list[Any]:
+def _divided(chip: Chip, self: Sequence[Tensor], **given: Any) -> list[Tensor]:
     """Quotients: numbers of a list divide, and a single one is multiplied by as a reciprocal."""
     with np.errstate(all="ignore"):
         if "scalar" in given:
@@ -76,13 +77,15 @@ def _divided(chip: Chip, self: Any, **given: Any) -> list[Any]:
     return [canonical(torch.as_tensor(x).to(tensor.dtype)) for x, tensor in results]
 
 
-def _divide(chip: Chip, self: Any, **given: Any) -> bool:
+def _divide(chip: Chip, self: Sequence[Tensor], **given: Any) -> bool:
     for tensor, made in zip(self, _divided(chip, self, **given), strict=True):
         tensor.copy_(made)
     return True
 
 
-def _norms(chip: Chip, self: Any, ord: Any, dtype: torch.dtype | None) -> list[Any] | bool:
+def _norms(
+    chip: Chip, self: Sequence[Tensor], ord: float, dtype: torch.dtype | None
+) -> list[Tensor] | bool:
     """The norm of each tensor; facts from aten/src/ATen/native/cuda/foreach_reduce.cuh."""
     first = self[0]
     plain = all(x.dtype == first.dtype and x.is_contiguous() and x.numel() for x in self)
@@ -95,7 +98,7 @@ def _norms(chip: Chip, self: Any, ord: Any, dtype: torch.dtype | None) -> list[A
     return [canonical(torch.as_tensor(x).to(first.dtype)) for x in made]
 
 
-def _total(steps: Steps, x: torch.Tensor) -> Any:
+def _total(steps: Steps, x: Tensor) -> Any:
     """The sum over a tensor: of blocks, then of their sums."""
     values = x.float().reshape(1, -1).numpy()
     count = values.shape[1]
@@ -110,7 +113,7 @@ def _total(steps: Steps, x: torch.Tensor) -> Any:
     return sums_of_block(in_turns(np.array([blocks], np.float32), _BLOCK))[0]
 
 
-def _numbers(given: Mapping[str, Any], names: str) -> list[Any]:
+def _numbers(given: Mapping[str, Any], names: str) -> list[int | np.float32]:
     """Arguments as a kernel takes them: numbers in f32, flags as integers."""
     values = (given[name] for name in names.split())
     return [int(x) if isinstance(x, bool) else np.float32(float(x)) for x in values]

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from dtypes import Array
 from emulator.targets import Chip
@@ -33,7 +34,7 @@ _INDICES = (torch.int64, torch.uint8)
 
 
 def _softmax(logarithm: bool) -> Callable[..., Any]:
-    def run(chip: Chip, x: torch.Tensor, dim: int, widens: bool) -> torch.Tensor:
+    def run(chip: Chip, x: Tensor, dim: int, widens: bool) -> Tensor:
         out = torch.float32 if widens else x.dtype
         # Only f16 has a kernel with results in f32.
         x = x.float() if widens and x.dtype == torch.bfloat16 else x
@@ -44,9 +45,7 @@ def _softmax(logarithm: bool) -> Callable[..., Any]:
 
 
 def _softmax_gradient(logarithm: bool) -> Callable[..., Any]:
-    def run(
-        chip: Chip, given: torch.Tensor, y: torch.Tensor, dim: int, dtype: torch.dtype
-    ) -> torch.Tensor:
+    def run(chip: Chip, given: Tensor, y: Tensor, dim: int, dtype: torch.dtype) -> Tensor:
         y = y.contiguous().reshape(y.shape or (1,))
         given = given.reshape(y.shape)
         return softmax_gradient(chip.target, given, y, dim % y.dim(), logarithm, dtype)
@@ -55,9 +54,7 @@ def _softmax_gradient(logarithm: bool) -> Callable[..., Any]:
 
 
 def _scan(ufunc: np.ufunc, start: float) -> Callable[..., Any]:
-    def run(
-        chip: Chip, x: torch.Tensor, dim: int, dtype: torch.dtype | None = None
-    ) -> torch.Tensor | None:
+    def run(chip: Chip, x: Tensor, dim: int, dtype: torch.dtype | None = None) -> Tensor | None:
         x = x.to(dtype or x.dtype).contiguous()
         if x.dtype not in reductions.TYPES or not x.dim():
             return None
@@ -71,7 +68,7 @@ def _scan(ufunc: np.ufunc, start: float) -> Callable[..., Any]:
     return run
 
 
-def _log_cumulative_sum(chip: Chip, x: torch.Tensor, dim: int) -> torch.Tensor | None:
+def _log_cumulative_sum(chip: Chip, x: Tensor, dim: int) -> Tensor | None:
     if not x.dim():
         return None
 
@@ -127,6 +124,6 @@ def ordered(chip: Chip, request: Request) -> Answer | None:
     return Answer(result, WHY, on_chip(chip, "rule"))
 
 
-def _is_covered(x: torch.Tensor) -> bool:
+def _is_covered(x: Tensor) -> bool:
     plain = x.layout == torch.strided and not x.is_nested
     return plain and x.dtype in (*reductions.TYPES, *_INDICES) and 0 < x.numel() < 2**29

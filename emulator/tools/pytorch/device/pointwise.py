@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from dtypes import Array
 from emulator.arith.fast.threads import in_parts
@@ -87,7 +88,7 @@ class Call(NamedTuple):
     """
 
     kernel: str
-    operands: list[torch.Tensor | float]
+    operands: list[Tensor | float]
     numbers: list[float]
     dtype: torch.dtype
 
@@ -103,8 +104,9 @@ def call_of(request: Request) -> Call | None:
     given = [*args, *(request.kwargs.get(x.name, x.default_value) for x in schema[len(args) :])]
     words = [x for x in given if isinstance(x, str)]
     values = [x for x in given if not isinstance(x, str)]
-    tensors = [x for x in values if isinstance(x, torch.Tensor)]
-    if not tensors or any(x.layout != torch.strided for x in tensors):
+    tensors = [x for x in values if isinstance(x, Tensor)]
+    # An overload with more arguments than its row is another operator.
+    if not tensors or len(values) > len(places) or any(x.layout != torch.strided for x in tensors):
         return None
     kernel = "_".join([base, *(x for x in words if x != "none")])
     dtype = _dtype_of(kernel, tensors, values)
@@ -113,7 +115,7 @@ def call_of(request: Request) -> Call | None:
     return _chosen(request, kernel, places, values, dtype)
 
 
-def _dtype_of(kernel: str, tensors: Sequence[torch.Tensor], values: Sequence[Any]) -> torch.dtype:
+def _dtype_of(kernel: str, tensors: Sequence[Tensor], values: Sequence[Any]) -> torch.dtype:
     """The type that PyTorch computes in: that of the tensors, and of numbers only by their kind."""
     first = tensors[0]
     out = first.dtype
@@ -131,7 +133,7 @@ def _dtype_of(kernel: str, tensors: Sequence[torch.Tensor], values: Sequence[Any
     return out
 
 
-def _has_axes(tensors: Sequence[torch.Tensor]) -> bool:
+def _has_axes(tensors: Sequence[Tensor]) -> bool:
     return any(x.dim() for x in tensors)
 
 
@@ -163,6 +165,8 @@ def _chosen(
         if place in "abc"
     ]
     rest = [float(value) for place, value in zip(places, values, strict=False) if place in "pqr"]
+    if kernel in _MOVES:  # what these deliver is an operand or a number as it is
+        rest = [float(torch.tensor(value).to(dtype)) for value in rest]
     return Call(kernel, operands, rest, dtype)
 
 
@@ -193,7 +197,7 @@ def pointwise(chip: Chip, request: Request) -> Answer | None:
     """The answer of a pointwise operator."""
     call = call_of(request)
     if call is None:
-        return _divide_wide(chip, request)
+        return _round_to_decimals(chip, request) or _divide_wide(chip, request)
     if not call.operands:
         like = call_on_cpu(request.function, request.args, request.kwargs)
         canonical(_first(like))
@@ -206,6 +210,18 @@ def pointwise(chip: Chip, request: Request) -> Answer | None:
     made = _compute(chip.target.name, call)
     evidence = on_chip(chip, "rule" if call.kernel in _UNRECORDED else "recorded")
     return Answer(_delivered(request, made), WHY, evidence)
+
+
+def _round_to_decimals(chip: Chip, request: Request) -> Answer | None:
+    """The answer of ``round`` with decimals, which rounds to the type after every step."""
+    number, dtype = request.args[0], getattr(request.args[0], "dtype", None)
+    if request.base != "round" or "decimals" not in request.kwargs or dtype not in _TYPES:
+        return None
+    decimals = request.kwargs["decimals"]
+    power = torch.tensor(10.0 ** abs(decimals), dtype=torch.float64).to(dtype)
+    there, back = (torch.mul, torch.div) if decimals >= 0 else (torch.div, torch.mul)
+    made = canonical(back(there(number, power).round(), power))
+    return Answer(_delivered(request, made), WHY, on_chip(chip, "recorded"), order=ON_CPU)
 
 
 def _divide_wide(chip: Chip, request: Request) -> Answer | None:
@@ -230,7 +246,7 @@ def _first(made: Any) -> Any:
     return made[0] if isinstance(made, tuple | list) else made
 
 
-def _delivered(request: Request, made: torch.Tensor) -> Any:
+def _delivered(request: Request, made: Tensor) -> Any:
     """A result in the place where PyTorch puts it."""
     given = request.args[0] if request.name.endswith("_") else None
     if given is not None and given.shape == made.shape and torch.can_cast(made.dtype, given.dtype):
@@ -244,9 +260,9 @@ def _delivered(request: Request, made: torch.Tensor) -> Any:
     return made
 
 
-def _compute(target: str, call: Call) -> torch.Tensor:
+def _compute(target: str, call: Call) -> Tensor:
     """The results, in the type of the tensors."""
-    tensors = [x for x in call.operands if isinstance(x, torch.Tensor)]
+    tensors = [x for x in call.operands if isinstance(x, Tensor)]
     shape = torch.broadcast_shapes(*(x.shape for x in tensors))
     out = _room(tensors, shape, call.dtype)
     # As the elements lie in memory.
@@ -254,12 +270,12 @@ def _compute(target: str, call: Call) -> torch.Tensor:
     flat = out.permute(order).reshape(-1)
     operands = [
         x.detach().expand(shape).permute(order).to(call.dtype).reshape(-1)
-        if isinstance(x, torch.Tensor)
+        if isinstance(x, Tensor)
         else x
         for x in call.operands
     ]
     assert flat.data_ptr() == out.data_ptr()
-    lone = [x for x in operands if isinstance(x, torch.Tensor)]
+    lone = [x for x in operands if isinstance(x, Tensor)]
     one = len({(x.data_ptr(), x.stride()) for x in lone}) == 1
     if call.dtype.itemsize == 2 and one and len(flat) >= _CODES:
         given = tuple(x.hex() if isinstance(x, float) else None for x in operands)
@@ -268,14 +284,12 @@ def _compute(target: str, call: Call) -> torch.Tensor:
         return out
     for first in range(0, len(flat), _TOGETHER):
         here = np.s_[first : first + _TOGETHER]
-        part = [x[here] if isinstance(x, torch.Tensor) else x for x in operands]
+        part = [x[here] if isinstance(x, Tensor) else x for x in operands]
         _compute_part(target, call._replace(operands=part), flat[here])
     return out
 
 
-def _room(
-    tensors: Sequence[torch.Tensor], shape: Sequence[int], dtype: torch.dtype
-) -> torch.Tensor:
+def _room(tensors: Sequence[Tensor], shape: Sequence[int], dtype: torch.dtype) -> Tensor:
     """New memory for a result, which lies as PyTorch has it for these operands."""
     whole = [x for x in tensors if x.shape == shape]
     if whole and all(x.stride() == whole[0].stride() for x in whole):
@@ -287,9 +301,9 @@ def _room(
     return torch.empty_strided(like.shape, like.stride(), dtype=dtype)
 
 
-def _compute_part(target: str, call: Call, out: torch.Tensor) -> None:
+def _compute_part(target: str, call: Call, out: Tensor) -> None:
     operands = [
-        x.float().contiguous() if isinstance(x, torch.Tensor) else torch.full(out.shape, x)
+        x.float().contiguous() if isinstance(x, Tensor) else torch.full(out.shape, x)
         for x in call.operands
     ]
     if out.dtype == torch.float32:
@@ -322,7 +336,7 @@ def _table(
     return out.view(torch.int16).numpy().view(np.uint16)
 
 
-def _look_up(table: Array, values: torch.Tensor, out: torch.Tensor) -> None:
+def _look_up(table: Array, values: Tensor, out: Tensor) -> None:
     given, made = (x.view(torch.int16).numpy().view(np.uint16) for x in (values, out))
 
     def piece(first: int, last: int) -> int:
@@ -334,7 +348,7 @@ def _look_up(table: Array, values: torch.Tensor, out: torch.Tensor) -> None:
     in_parts(piece, parts, parts)
 
 
-def convert_nans(to: torch.Tensor, source: torch.Tensor) -> None:
+def convert_nans(to: Tensor, source: Tensor) -> None:
     """Gives the NaNs of a copy the code that a GPU's conversion returns."""
     pair = source.dtype, to.dtype
     if to.dtype == torch.float8_e4m3fn and source.dtype.is_floating_point:
@@ -346,7 +360,7 @@ def convert_nans(to: torch.Tensor, source: torch.Tensor) -> None:
     canonical(to)
 
 
-def _overflow_to_nan(to: torch.Tensor, wide: torch.Tensor) -> None:
+def _overflow_to_nan(to: Tensor, wide: Tensor) -> None:
     """As PyTorch 2.11, which was recorded; later ones return the largest number."""
     over = ~(wide.abs() <= _MOST_E4M3)
     to.view(torch.uint8)[over] = (0x7F | wide[over].signbit() * 0x80).to(torch.uint8)
@@ -361,7 +375,7 @@ def copied(request: Request) -> Answer | None:
     return Answer(made, *why_exact(request.name, request.tensors, request.kwargs), order=ON_CPU)
 
 
-def canonical(values: torch.Tensor) -> torch.Tensor:
+def canonical(values: Tensor) -> Tensor:
     """Values with the NaN that a GPU's arithmetic and conversions return."""
     # A sum is fast, and shows whether there may be any.
     if values.dtype not in _TYPES or not values.sum(dtype=torch.float32).isnan():
@@ -374,8 +388,8 @@ def canonical(values: torch.Tensor) -> torch.Tensor:
 def run_kernel(
     target: str,
     name: str,
-    operands: Sequence[Any],
-    out: Any,
+    operands: Sequence[Tensor | Array],
+    out: Tensor | Array,
     numbers: Sequence[float] = (),
     dtype: torch.dtype = torch.float32,
 ) -> None:

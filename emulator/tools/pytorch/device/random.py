@@ -12,7 +12,9 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
+from dtypes import Array
 from emulator.targets import BOARDS, Chip
 from emulator.tools.pytorch.device.family import Answer, Request, on_chip
 from emulator.tools.pytorch.device.generator import Generator, of_device
@@ -58,9 +60,9 @@ class _Draw:
         kernel: str,
         count: int,
         *numbers: float,
-        dtype: Any = torch.float32,
+        dtype: torch.dtype = torch.float32,
         together: int = 0,
-    ) -> Any:
+    ) -> Tensor:
         """`count` numbers of a distribution.
 
         `together`: consecutive numbers that a thread makes of the words of one draw; 0 where it
@@ -80,16 +82,16 @@ class _Draw:
             self._launch(kernel, out, blocks, steps, together, *drawn, *values, kind)
         return out
 
-    def _launch(self, kernel: str, out: Any, blocks: int, steps: int, *rest: Any) -> None:
+    def _launch(self, kernel: str, out: Tensor, blocks: int, steps: int, *rest: object) -> None:
         found = find_kernel(self._chip.target.name, "random", f"random_{kernel}")
         launch(found, blocks * steps, _BLOCK, [out, out.numel(), blocks * _BLOCK, *rest])
 
-    def fill(self, tensor: Any, kernel: str, *numbers: float) -> Any:
+    def fill(self, tensor: Tensor, kernel: str, *numbers: float) -> Tensor:
         """Fills a tensor with a distribution."""
         made = self.numbers(kernel, tensor.numel(), *numbers, dtype=tensor.dtype)
         return _fill(tensor, made.to(tensor.dtype))
 
-    def shuffle(self, keys: Any, values: Any) -> None:
+    def shuffle(self, keys: Array, values: Array) -> None:
         """Shuffles values whose keys are equal, a run of them by the thread at its start."""
         drawn = self._generator.draw(len(keys))
         starts = np.flatnonzero(np.diff(keys, prepend=~keys[:1]))
@@ -107,12 +109,12 @@ class _Draw:
                 values[[start + i, other]] = values[[other, start + i]]
 
 
-def _by_place(tensor: Any) -> Any:
+def _by_place(tensor: Tensor) -> Tensor:
     """A view with its axes in the order of memory."""
     return tensor.permute(sorted(range(tensor.dim()), key=lambda axis: -tensor.stride(axis)))
 
 
-def _fill(tensor: Any, values: Any) -> Any:
+def _fill(tensor: Tensor, values: Tensor) -> Tensor:
     """Puts values where PyTorch's threads do: by place in memory, not by index."""
     seen = _by_place(tensor)
     seen.copy_(values.reshape(seen.shape))
@@ -122,22 +124,22 @@ def _fill(tensor: Any, values: Any) -> Any:
 # --- distributions: None for types without a rule, and for errors, which the CPU tells ------------
 
 
-def _uniform(draw: _Draw, self: Any, to: float, **rest: Any) -> Any:
+def _uniform(draw: _Draw, self: Tensor, to: float, **rest: float) -> Tensor | None:
     if self.dtype not in _FLOATS or not rest["from"] <= to:
         return None
     low, high = (torch.tensor(x, dtype=self.dtype) for x in (rest["from"], to))
     return draw.fill(self, "uniform", float(low), float(high), float(high - low))
 
 
-def _normal(draw: _Draw, self: Any, mean: float, std: float) -> Any:
+def _normal(draw: _Draw, self: Tensor, mean: float, std: float) -> Tensor | None:
     return draw.fill(self, "normal", mean, std) if self.dtype in _FLOATS and std >= 0 else None
 
 
-def _exponential(draw: _Draw, self: Any, lambd: float) -> Any:
+def _exponential(draw: _Draw, self: Tensor, lambd: float) -> Tensor | None:
     return draw.fill(self, "exponential", lambd) if self.dtype in _FLOATS and lambd > 0 else None
 
 
-def _bernoulli(draw: _Draw, self: Any, p: float) -> Any:
+def _bernoulli(draw: _Draw, self: Tensor, p: float) -> Tensor | None:
     known = self.dtype != torch.float64 and 0 <= p <= 1
     return draw.fill(self, "below", p) if known else None
 
@@ -145,14 +147,14 @@ def _bernoulli(draw: _Draw, self: Any, p: float) -> Any:
 # --- integers -------------------------------------------------------------------------------------
 
 
-def _integers(draw: _Draw, tensor: Any, kernel: str, low: int, size: int) -> Any:
+def _integers(draw: _Draw, tensor: Tensor, kernel: str, low: int, size: int) -> Tensor:
     """Fills a tensor with `size` integers from `low` on."""
     words = draw.numbers(kernel, tensor.numel()).numpy().astype("u8")
     made = (words % np.uint64(size)).view("i8") + np.int64(low)
     return _fill(tensor, torch.from_numpy(made).to(tensor.dtype))
 
 
-def _bounds(dtype: Any) -> tuple[int, int]:
+def _bounds(dtype: torch.dtype) -> tuple[int, int]:
     """The integers of a type; of a floating type, those without gaps."""
     if dtype == torch.bool:
         return 0, 1
@@ -163,16 +165,16 @@ def _bounds(dtype: Any) -> tuple[int, int]:
     return int(held.min), int(held.max)
 
 
-def _random(draw: _Draw, self: Any) -> Any:
+def _random(draw: _Draw, self: Tensor) -> Tensor:
     kernel = "pairs" if self.dtype in (torch.float64, torch.int64) else "words"
     return _integers(draw, self, kernel, 0, _bounds(self.dtype)[1] + 1)
 
 
-def _random_to(draw: _Draw, self: Any, to: int) -> Any:
+def _random_to(draw: _Draw, self: Tensor, to: int) -> Tensor | None:
     return _random_from(draw, self, to, **{"from": 0})
 
 
-def _random_from(draw: _Draw, self: Any, to: int | None, **rest: Any) -> Any:
+def _random_from(draw: _Draw, self: Tensor, to: int | None, **rest: int) -> Tensor | None:
     low, (least, greatest) = rest["from"], _bounds(self.dtype)
     size = (greatest + 1 if to is None else to) - low
     if not (least <= low < low + size <= greatest + 1 and size < 1 << 64):
@@ -180,7 +182,7 @@ def _random_from(draw: _Draw, self: Any, to: int | None, **rest: Any) -> Any:
     return _integers(draw, self, "pairs" if size >= _WIDE else "words", low, size)
 
 
-def _randperm(draw: _Draw, n: int, out: Any) -> Any:
+def _randperm(draw: _Draw, n: int, out: Tensor) -> Tensor | None:
     """Sorts random keys, and shuffles the numbers of those that are equal."""
     if n < 1 or n - 1 > _bounds(out.dtype)[1]:
         return None
@@ -200,7 +202,9 @@ def _randperm(draw: _Draw, n: int, out: Any) -> Any:
 # --- what is made of them -------------------------------------------------------------------------
 
 
-def _dropout(draw: _Draw, input: Any, p: float, train: bool | None) -> Any:
+def _dropout(
+    draw: _Draw, input: Tensor, p: float, train: bool | None
+) -> tuple[Tensor, Tensor] | None:
     if input.dtype not in _FLOATS or train is False or not input.numel() or not 0 < p < 1:
         return None
     keep, together = np.float32(1 - p), _together(input)
@@ -211,7 +215,7 @@ def _dropout(draw: _Draw, input: Any, p: float, train: bool | None) -> Any:
     return canonical(made.to(input.dtype)), mask.bool()
 
 
-def _together(tensor: Any) -> int:
+def _together(tensor: Tensor) -> int:
     """How many elements in a row a thread of dropout computes; 0 where they are not in a row."""
     most = _VECTOR // tensor.element_size()
     if not _by_place(tensor).is_contiguous() or tensor.data_ptr() % tensor.element_size():
@@ -220,14 +224,16 @@ def _together(tensor: Any) -> int:
     return whole if whole > 1 else 0
 
 
-def _dropout_backward(draw: _Draw, grad_output: Any, mask: Any, scale: float) -> Any:
+def _dropout_backward(
+    draw: _Draw, grad_output: Tensor, mask: Tensor, scale: float
+) -> Tensor | None:
     if grad_output.dtype not in _FLOATS:
         return None
     made = mask.float() * grad_output.float() * float(np.float32(scale))
     return canonical(made.to(grad_output.dtype))
 
 
-def _multinomial(draw: _Draw, self: Any, num_samples: int, replacement: bool) -> Any:
+def _multinomial(draw: _Draw, self: Tensor, num_samples: int, replacement: bool) -> Tensor | None:
     known = num_samples == 1 or (not replacement and num_samples <= self.shape[-1])
     if self.dtype not in _FLOATS or not known or not num_samples:
         return None

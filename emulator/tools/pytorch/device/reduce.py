@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 import numpy as np
-import torch
+from torch import Tensor
 
 from dtypes import Array
 from emulator.tools.pytorch.device.arithmetic import WARP
@@ -79,7 +79,7 @@ def _swaps(lower: tuple[int, int, int], upper: tuple[int, int, int]) -> int:
     return 0
 
 
-def sorted_axes(tensor: torch.Tensor, axes: Sequence[int]) -> tuple[list[int], list[int]]:
+def sorted_axes(tensor: Tensor, axes: Sequence[int]) -> tuple[list[int], list[int]]:
     """The axes to reduce and the others, without those of length 1, the fastest first."""
     step, facts = 1, {}
     for axis in reversed(range(tensor.dim())):
@@ -100,7 +100,7 @@ def sorted_axes(tensor: torch.Tensor, axes: Sequence[int]) -> tuple[list[int], l
     return [x for x in order if x in axes], [x for x in order if x not in axes]
 
 
-def _merged(tensor: torch.Tensor, axes: list[int]) -> list[Axis]:
+def _merged(tensor: Tensor, axes: list[int]) -> list[Axis]:
     """Axes, with those that lie one behind the other made one."""
     out: list[Axis] = []
     for axis in axes:
@@ -117,7 +117,7 @@ def _power(number: int) -> int:
     return 1 << max(number.bit_length() - 1, 0)
 
 
-def _results_of_vector(tensor: torch.Tensor, reduced: list[Axis], kept: list[Axis]) -> int:
+def _results_of_vector(tensor: Tensor, reduced: list[Axis], kept: list[Axis]) -> int:
     """How many results a thread computes at once."""
     out = 4
     first = tensor.data_ptr() // tensor.element_size()
@@ -129,7 +129,7 @@ def _results_of_vector(tensor: torch.Tensor, reduced: list[Axis], kept: list[Axi
 
 
 def threads_of(
-    tensor: torch.Tensor, reduced: list[Axis], kept: list[Axis], vector: int, processors: int
+    tensor: Tensor, reduced: list[Axis], kept: list[Axis], vector: int, processors: int
 ) -> Threads:
     """The threads of one result.
 
@@ -167,12 +167,7 @@ def threads_of(
 
 
 def reduce(
-    tensor: torch.Tensor,
-    axes: Sequence[int],
-    steps: Steps,
-    lists: int,
-    vector: int,
-    processors: int,
+    tensor: Tensor, axes: Sequence[int], steps: Steps, lists: int, vector: int, processors: int
 ) -> State:
     """The states of all results, in the shape of the axes that stay.
 
@@ -201,7 +196,7 @@ def reduce(
     return tuple(x.reshape(shape) for x in out)
 
 
-def _shifts(rows: torch.Tensor, axes: int, vector: int) -> Array:
+def _shifts(rows: Tensor, axes: int, vector: int) -> Array:
     """How many elements each row begins behind a whole vector."""
     place = np.array(rows.data_ptr() // rows.element_size())
     for size, stride in zip(rows.shape[:axes], rows.stride()[:axes], strict=True):

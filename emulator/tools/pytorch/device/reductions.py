@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from dtypes import Array
 from emulator.targets import Chip
@@ -74,30 +75,30 @@ class Welford:
         return tuple(np.where(empty[0], b, np.where(empty[1], a, x)) for x, a, b in made)
 
 
+#: an axis, several, or all
+Axes = int | Sequence[int] | None
 #: types that are computed in f32
 TYPES = (torch.float32, torch.float16, torch.bfloat16)
 
 
-def _axes(x: torch.Tensor, axes: Any) -> list[int]:
+def _axes(x: Tensor, axes: Axes) -> list[int]:
     given = [] if axes is None else [axes] if isinstance(axes, int) else list(axes)
     return sorted({axis % x.dim() for axis in given}) if given else list(range(x.dim()))
 
 
 def _state(
-    chip: Chip, x: torch.Tensor, axes: list[int], steps: Steps, lists: int = 4, vector: int = 4
+    chip: Chip, x: Tensor, axes: list[int], steps: Steps, lists: int = 4, vector: int = 4
 ) -> State:
     return reduce(x, axes, steps, lists, vector, chip.board.processors)
 
 
-def _result(
-    values: Array, x: torch.Tensor, axes: list[int], keep: bool, dtype: torch.dtype
-) -> torch.Tensor:
+def _result(values: Array, x: Tensor, axes: list[int], keep: bool, dtype: torch.dtype) -> Tensor:
     made = torch.from_numpy(np.asarray(values)).to(dtype)
     shape = [1 if axis in axes else size for axis, size in enumerate(x.shape)]
     return made.reshape(shape) if keep else made
 
 
-def _prepared(x: torch.Tensor, dtype: torch.dtype | None) -> tuple[torch.Tensor, torch.dtype]:
+def _prepared(x: Tensor, dtype: torch.dtype | None) -> tuple[Tensor, torch.dtype]:
     """The elements in the type that the kernel reads, and the type of the result.
 
     A kernel reads f16 and bf16 where the result is f32; PyTorch converts all other pairs first.
@@ -110,13 +111,17 @@ def _reduction(
     steps: Steps,
     wide: bool = False,
     end: Callable[[Array, int], Array] = lambda total, count: total,
-) -> Callable[..., torch.Tensor]:
+) -> Callable[..., Tensor]:
     """The operator of a reduction to one number, which `end` makes of a total and the number of
     elements. `wide`: it loads as many bytes at once of f16 and bf16 as of f32."""
 
     def run(
-        chip: Chip, x: torch.Tensor, dim: Any = None, keepdim: bool = False, dtype: Any = None
-    ) -> torch.Tensor:
+        chip: Chip,
+        x: Tensor,
+        dim: Axes = None,
+        keepdim: bool = False,
+        dtype: torch.dtype | None = None,
+    ) -> Tensor:
         x, out = _prepared(x, dtype)
         axes = _axes(x, dim)
         vector = 4 if x.dtype == torch.float32 or not wide else 8
@@ -140,19 +145,20 @@ _NORMS = {
 
 
 def vector_norm(
-    chip: Chip, x: torch.Tensor, ord: float = 2, *how: Any, **named: Any
-) -> torch.Tensor | None:
+    chip: Chip, x: Tensor, ord: float = 2, *how: object, **named: object
+) -> Tensor | None:
     return _NORMS[int(ord)](chip, x, *how, **named) if ord in _NORMS else None
 
 
 def variance_and_mean(
     chip: Chip,
-    x: torch.Tensor,
-    dim: Any = None,
-    correction: Any = None,
+    x: Tensor,
+    dim: Axes = None,
+    correction: float | None = None,
     keepdim: bool = False,
+    *,
     root: bool = False,
-) -> tuple[torch.Tensor, torch.Tensor]:
+) -> tuple[Tensor, Tensor]:
     axes = _axes(x, dim)
     middle, squares, count = _state(chip, x, axes, Welford(), 2, 2)
     less = np.float32(1 if correction is None else correction)
@@ -161,13 +167,9 @@ def variance_and_mean(
     return (_result(made, x, axes, keepdim, x.dtype), _result(middle, x, axes, keepdim, x.dtype))
 
 
-def variance(
-    chip: Chip, x: torch.Tensor, dim: Any = None, correction: Any = None, keepdim: bool = False
-) -> torch.Tensor:
-    return variance_and_mean(chip, x, dim, correction, keepdim)[0]
+def variance(chip: Chip, x: Tensor, *how: Any, **named: Any) -> Tensor:
+    return variance_and_mean(chip, x, *how, **named)[0]
 
 
-def deviation(
-    chip: Chip, x: torch.Tensor, dim: Any = None, correction: Any = None, keepdim: bool = False
-) -> torch.Tensor:
-    return variance_and_mean(chip, x, dim, correction, keepdim, root=True)[0]
+def deviation(chip: Chip, x: Tensor, *how: Any, **named: Any) -> Tensor:
+    return variance_and_mean(chip, x, *how, **named, root=True)[0]

@@ -6,12 +6,13 @@ torch.cuda itself stays as it is: it finds here what a build for CUDA would have
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from types import SimpleNamespace
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from emulator.targets import Chip
 from emulator.tools.pytorch.device.generator import Generator
@@ -53,15 +54,15 @@ def enter_runtime(stack: ExitStack, chip: Chip, heap: Heap) -> Generator:
         _set(stack, cuda, name, value)
     _set(stack, torch, "Generator", Generator)
     _set(stack, torch.version, "cuda", "13.0")
-    _set(stack, torch.Tensor, "pin_memory", lambda tensor, device=None: tensor)
-    _set(stack, torch.Tensor, "record_stream", _nothing)
+    _set(stack, Tensor, "pin_memory", lambda tensor, device=None: tensor)
+    _set(stack, Tensor, "record_stream", _nothing)
     _set(stack, torch.backends.cuda, "is_built", lambda: True)
     _set(stack, torch._C._dynamo.guards, "_empty_strided_cuda", _empty_strided)
     _set(stack, torch.UntypedStorage, "__new__", staticmethod(_storages(heap)))
     return generator
 
 
-def _empty_strided(size: Any, stride: Any, dtype: Any) -> Any:
+def _empty_strided(size: Sequence[int], stride: Sequence[int], dtype: torch.dtype) -> Tensor:
     """What compiled code allocates with."""
     return torch.empty_strided(size, stride, dtype=dtype, device="cuda:0")
 
@@ -78,7 +79,7 @@ def _storages(heap: Heap) -> Callable[..., Any]:
     return new
 
 
-def _set(stack: ExitStack, owner: Any, name: str, value: Any) -> None:
+def _set(stack: ExitStack, owner: object, name: str, value: object) -> None:
     """Sets an attribute until the stack closes."""
     if name in vars(owner):
         stack.callback(setattr, owner, name, vars(owner)[name])
@@ -87,7 +88,7 @@ def _set(stack: ExitStack, owner: Any, name: str, value: Any) -> None:
     setattr(owner, name, value)
 
 
-def _properties(chip: Chip) -> Any:
+def _properties(chip: Chip) -> SimpleNamespace:
     major, minor = divmod(chip.target.number, 10)
     limit, board = chip.target.shared_limit, chip.board
     return SimpleNamespace(
@@ -144,16 +145,16 @@ def _functions(chip: Chip, heap: Heap) -> dict[str, Callable[..., Any]]:
     }  # fmt: skip
 
 
-def _nothing(*given: Any, **named: Any) -> None:
+def _nothing(*given: object, **named: object) -> None:
     """There is nothing to wait for, and nothing to set."""
 
 
-def _first(*given: Any) -> int:
+def _first(*given: object) -> int:
     """Device 0, or stream 0."""
     return 0
 
 
-def _stream(*given: Any) -> tuple[int, int, int]:
+def _stream(*given: object) -> tuple[int, int, int]:
     return 0, 0, _STREAM_KIND
 
 
@@ -178,13 +179,13 @@ _CONSTANTS: dict[str, Callable[..., Any]] = {
 # --- streams and events ---------------------------------------------------------------------------
 
 
-def _make_event(cls: Any, *given: Any, **named: Any) -> Any:
+def _make_event(cls: Any, *given: object, **named: object) -> Any:
     event = object.__new__(cls)
     event.recorded = None
     return event
 
 
-def _record(event: Any, stream: Any = None) -> None:
+def _record(event: Any, stream: object = None) -> None:
     event.recorded = time.perf_counter()
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-import torch
+from torch import Tensor
 
 from dtypes import Array
 
@@ -20,7 +20,7 @@ _FEWEST, _MOST, _BLOCK = 4, 9, 9
 Step = Callable[[Array, Array], Array]
 
 
-def scan(x: torch.Tensor, axis: int, step: Step, start: float) -> Array | None:
+def scan(x: Tensor, axis: int, step: Step, start: float) -> Array | None:
     """The scan along an axis of a contiguous tensor, in f32; None for a scan by CUB."""
     if x.numel() == x.shape[axis]:
         return None

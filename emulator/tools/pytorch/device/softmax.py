@@ -12,6 +12,7 @@ from operator import sub, truediv
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from dtypes import Array
 from emulator.targets import Target
@@ -128,7 +129,7 @@ def _by_vectors(values: Array, threads: int, vector: int, place: int) -> Array:
     return out
 
 
-def sums_along(x: torch.Tensor, axis: int, out: torch.dtype) -> Sums:
+def sums_along(x: Tensor, axis: int, out: torch.dtype) -> Sums:
     """The sums along an axis of a contiguous tensor, for a softmax of a type."""
     count, inner = x.shape[axis], prod(x.shape[axis + 1 :])
     if inner > 1:
@@ -136,7 +137,7 @@ def sums_along(x: torch.Tensor, axis: int, out: torch.dtype) -> Sums:
     return sums_of_rows(count, x.element_size(), x.data_ptr(), widens=out != x.dtype)
 
 
-def gradient_sums_along(given: torch.Tensor, axis: int) -> Sums:
+def gradient_sums_along(given: Tensor, axis: int) -> Sums:
     """As `sums_along`, for the gradient."""
     count, inner = given.shape[axis], prod(given.shape[axis + 1 :])
     if inner > 1:
@@ -144,9 +145,7 @@ def gradient_sums_along(given: torch.Tensor, axis: int) -> Sums:
     return gradient_sums_of_rows(count, given.element_size(), given.data_ptr())
 
 
-def softmax(
-    target: Target, x: torch.Tensor, axis: int, logarithm: bool, out: torch.dtype
-) -> torch.Tensor:
+def softmax(target: Target, x: Tensor, axis: int, logarithm: bool, out: torch.dtype) -> Tensor:
     """The softmax along an axis, or its logarithm."""
     if axis == x.dim() - 1 and x.dim() > 1:
         compute = partial(_softmax, target, axis=1, logarithm=logarithm, out=out)
@@ -155,9 +154,7 @@ def softmax(
     return _softmax(target, x, axis, logarithm, out)
 
 
-def _softmax(
-    target: Target, x: torch.Tensor, axis: int, logarithm: bool, out: torch.dtype
-) -> torch.Tensor:
+def _softmax(target: Target, x: Tensor, axis: int, logarithm: bool, out: torch.dtype) -> Tensor:
     values, shape = rows_of(x, axis)
     shifted = on_rows(sub, values, values.max(1, keepdims=True))
     powers = function(target, "exp", shifted)
@@ -171,13 +168,8 @@ def _softmax(
 
 
 def softmax_gradient(
-    target: Target,
-    given: torch.Tensor,
-    y: torch.Tensor,
-    axis: int,
-    logarithm: bool,
-    out: torch.dtype,
-) -> torch.Tensor:
+    target: Target, given: Tensor, y: Tensor, axis: int, logarithm: bool, out: torch.dtype
+) -> Tensor:
     """The gradient of a softmax `y` along an axis, or of its logarithm."""
     if not logarithm:
         given = given * y
