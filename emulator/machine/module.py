@@ -474,30 +474,16 @@ class Kernel:
         memory, flags, cooperative grids, clocks), and where two chunks leave different values in
         one byte.
         """
-        check_word("engine", engine, EngineName)
-        if switch("check", check) and engine == "reference":
-            raise UnsupportedError("the reference engine has no checks: engine='vector' has them")
-        switch("counters", counters)
-        if stop_at is not None:
-            check_word("stop_at", stop_at, Special)
+        _check_watching(engine, check, counters, stop_at, dask)
         size = grid, block, args, dynamic_shared, cluster
         options: dict[str, Any] = {
             "contract": contract, "async_order": async_order, "seed": seed,
             "step_limit": step_limit, "memory": memory,
         }  # fmt: skip
         launch = self.prepare(*size, check=check, progress=progress, **options)
-        if stop_at is not None:
-            from emulator.machine.checks.nonfinite import watcher
-
-            launch.watchers += (watcher(stop_at),)
-        if dask is not None:
-            if counters:
-                raise UnsupportedError(
-                    "counters=True needs all blocks in one process: leave dask= out"
-                )
-            launch.client = dask
+        launch.client = dask
         try:
-            return _counted(launch, engine) if counters else launch.run(engine)
+            return _watched(launch, engine, counters, stop_at)
         except KernelError as error:
             from emulator.machine.debugger.failed import Failed
 
@@ -582,8 +568,28 @@ class Kernel:
         return Debugger(prepare, None if source is None else Path(source))
 
 
-def _counted(launch: Launch, engine: EngineName) -> Report:
-    """Runs a launch and counts."""
+def _check_watching(
+    engine: str, check: bool, counters: bool, stop_at: str | None, dask: object
+) -> None:
+    """Raises OperandError for options of `Kernel.launch` that are none, and UnsupportedError for
+    those that do not go together."""
+    check_word("engine", engine, EngineName)
+    if switch("check", check) and engine == "reference":
+        raise UnsupportedError("the reference engine has no checks: engine='vector' has them")
+    if switch("counters", counters) and dask is not None:
+        raise UnsupportedError("counters=True needs all blocks in one process: leave dask= out")
+    if stop_at is not None:
+        check_word("stop_at", stop_at, Special)
+
+
+def _watched(launch: Launch, engine: EngineName, counters: bool, stop_at: Special | None) -> Report:
+    """Runs a launch, stops where a statement makes what `stop_at` says, and counts."""
+    if stop_at is not None:
+        from emulator.machine.checks.nonfinite import watcher
+
+        launch.watchers += (watcher(stop_at),)
+    if not counters:
+        return launch.run(engine)
     from emulator.machine.checks.counting import Counting
 
     counting = Counting()

@@ -30,6 +30,7 @@ from emulator.memory.multicast import Multicast, NoMulticast, OfDevices
 from emulator.memory.surface import Texels
 from emulator.memory.texture import Texture
 from emulator.memory.untouched import copy_changed, zeros
+from emulator.memory.windows import RANK_BITS
 
 T = TypeVar("T")
 Addresses = NDArray[np.uint64]
@@ -68,6 +69,37 @@ class AccessError(Exception):
     def __init__(self, fault: Fault) -> None:
         super().__init__(fault.reason)
         self.fault = fault
+
+    @classmethod
+    def misaligned(cls, index: int, address: int, alignment: int, size: int) -> AccessError:
+        """An access of `size` bytes at no multiple of `alignment`."""
+        reason = f"address {address:#x} is no multiple of {alignment}"
+        reason += ", the bytes of the access" if alignment == size else ""
+        return cls(Fault(index, address, "misaligned", reason))
+
+    @classmethod
+    def leaves(
+        cls, index: int, address: int, size: int, space: str, limit: int, write: bool
+    ) -> AccessError:
+        """An access past the end of shared or local memory, which has `limit` bytes."""
+        reason = (
+            f"{size} byte{'s' * (size > 1)} at {address:#x} of {space} memory are "
+            f"{'written' if write else 'read'}, which has {limit} bytes"
+        )
+        return cls(Fault(index, address, "out of bounds", reason))
+
+    @classmethod
+    def of_no_block(cls, index: int, address: int, blocks: int) -> AccessError:
+        """An address in shared memory of a rank that a cluster of so many blocks has not."""
+        rank = address >> RANK_BITS
+        reason = f"address {address:#x} is that of block {rank} of a cluster of {blocks}"
+        return cls(Fault(index, address, "out of bounds", reason))
+
+    @classmethod
+    def not_shared(cls, index: int, address: int) -> AccessError:
+        """A generic address that had to lead into shared memory."""
+        reason = f"the generic address {address:#x} does not lead into shared memory"
+        return cls(Fault(index, address, "address space", reason))
 
 
 def extent_of(numbers: NDArray[Any]) -> tuple[int, int, int]:
@@ -617,9 +649,7 @@ class Arena:
 
     def _refuse_alignment(self, addresses: Addresses, size: int) -> None:
         index = int(np.argmax((addresses & np.uint64(size - 1)) != 0))
-        address = int(addresses[index])
-        reason = f"address {address:#x} is no multiple of {size}, the bytes of the access"
-        raise AccessError(Fault(index, address, "misaligned", reason))
+        raise AccessError.misaligned(index, int(addresses[index]), size, size)
 
     def _refuse(self, index: int, address: int, size: int, write: bool) -> None:
         found, group = self.find(address), multicast.find(self.multicasts, address)

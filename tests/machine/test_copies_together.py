@@ -81,5 +81,5 @@ def test_what_is_done_once_is_noticed(monkeypatch):
     """Stores of different boxes are no repetition."""
     start, to = coordinates(1, 1), coordinates(2, 1)
     expected = ended(start, to)
-    monkeypatch.setattr(tensors, "_alike", lambda s, issue, values, at: [at])
+    monkeypatch.setattr(tensors, "_alike", lambda copies, at: [at])
     assert ended(start, to) != expected

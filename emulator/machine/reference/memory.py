@@ -14,7 +14,7 @@ import numpy as np
 
 from dtypes import Array
 from emulator.machine.reference.thread import Block, Thread
-from emulator.memory.arena import AccessError, Fault
+from emulator.memory.arena import AccessError
 from emulator.memory.windows import LOCAL, PARAMETERS, RANK_BITS, SHARED, WINDOW_BITS
 
 _INSIDE = (1 << WINDOW_BITS) - 1
@@ -132,14 +132,9 @@ def _led(
         block = block_of(thread, address) if space == "cluster" else thread.block
         held, inside = block.shared.data, address & _OFFSET
     if inside > len(held) - size:
-        verb = "written" if write else "read"
-        reason = (
-            f"{size} byte{'s' * (size > 1)} at {inside:#x} of {what} memory are {verb}, which "
-            f"has {len(held)} bytes"
-        )
-        raise AccessError(Fault(0, inside, "out of bounds", reason))
+        raise AccessError.leaves(0, inside, size, what, len(held), write)
     if inside % alignment:
-        raise _misaligned(inside, alignment)
+        raise AccessError.misaligned(0, inside, alignment, size)
     return held, inside
 
 
@@ -150,7 +145,7 @@ def _in_arena(
     arena = thread.run.arena
     found = arena.find(address)
     if alignment > 1 and address % alignment:
-        raise _misaligned(address, alignment)
+        raise AccessError.misaligned(0, address, alignment, size)
     if found is None or address + size > found.end or found.freed or (write and not found.writable):
         arena.bytes(np.array([address], np.uint64), size, write)
         raise AssertionError("the arena refuses what it does not hold")
@@ -161,21 +156,13 @@ def _in_arena(
     return held.data, address - first
 
 
-def _misaligned(address: int, alignment: int) -> AccessError:
-    reason = f"address {address:#x} is no multiple of {alignment}, the bytes of the access"
-    return AccessError(Fault(0, address, "misaligned", reason))
-
-
 def block_of(thread: Thread, address: int) -> Block:
     """The block of the cluster whose shared memory an address leads to, by the rank in it."""
     cluster, rank = thread.cluster, address >> RANK_BITS
     if len(cluster.blocks) == 1 and not rank:
         return thread.block
     if rank >= len(cluster.blocks):
-        reason = (
-            f"address {address:#x} is that of block {rank} of a cluster of {len(cluster.blocks)}"
-        )
-        raise AccessError(Fault(0, address, "out of bounds", reason))
+        raise AccessError.of_no_block(0, address, len(cluster.blocks))
     return cluster.blocks[rank]
 
 

@@ -9,7 +9,7 @@ blocks that have not ended have arrived.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import cached_property
 from typing import NamedTuple, Protocol
 
@@ -97,6 +97,25 @@ class Residents(Protocol):
         """Lets those go on who wait at the barriers of clusters, as far as they may."""
 
 
+class _Part(NamedTuple):
+    """The lanes of a mask, None: all, that arrive at one barrier together."""
+
+    number: int
+    #: how many threads it is for; 0: all of the block
+    threads: int
+    mask: Array | None
+
+
+def _parts(turns: Array, threads: Array, numbers: Array) -> Iterator[_Part]:
+    """Lanes that arrive at barriers of numbers for so many threads, by their turns; each array is
+    ``(lanes,)``, or ``(1,)`` for all."""
+    # NumPy finds the different rows of a table much more slowly than the different integers.
+    keys = (turns << 32 | threads.astype(np.int64)) * BARRIERS + numbers.astype(np.int64)
+    for key in np.unique(keys).tolist():
+        mask, (ahead, number) = keys == key, divmod(key, BARRIERS)
+        yield _Part(number, ahead & (1 << 32) - 1, None if mask.all() else mask)
+
+
 class BlockBarriers:
     """The barriers of the blocks; arrays are ``(blocks, 16)``."""
 
@@ -138,17 +157,15 @@ class BlockBarriers:
         self._used = True
         numbers, threads = np.atleast_1d(arrival.number), np.atleast_1d(arrival.threads)
         _check_barrier(numbers, threads)
-        keys = numbers + (threads << 8)
+        turns = np.zeros(1, np.int64)
         if self._here.watch is None and self._too_many(lanes, numbers, threads):
             # Warp by warp, as on a GPU: those that come when the barrier is complete arrive at its
             # next phase. Which warps these are is chance, and a mistake that checks report.
-            keys = keys + (lanes // WARP % self._warps << 40)
-        for key in np.unique(keys).tolist():
-            number, mask = key & 255, keys == key
-            some, count = None if mask.all() else mask, key >> 8 & 0xFFFFFFFF
-            rows = self._arrive(lanes, warps, arrival, pc, number, count, some)
-            stop(some, number)
-            self._complete(rows, number)
+            turns = lanes // WARP % self._warps
+        for part in _parts(turns, threads, numbers):
+            rows = self._arrive(lanes, warps, arrival, pc, part)
+            stop(part.mask, part.number)
+            self._complete(rows, part.number)
 
     def _too_many(self, lanes: Lanes, numbers: Array, threads: Array) -> bool:
         """True if more lanes of a block may arrive together than a barrier still waits for."""
@@ -158,17 +175,9 @@ class BlockBarriers:
         here = self.arrived[rows, numbers] + np.bincount(rows)[rows]
         return bool((here > np.where(threads > 0, threads, len(lanes))).any())
 
-    def _arrive(
-        self,
-        lanes: Lanes,
-        warps: Warps,
-        arrival: Arrival,
-        pc: int,
-        number: int,
-        threads: int,
-        mask: Array | None,
-    ) -> Lanes:
-        """The lanes of a mask, or all, arrive at one barrier; their blocks."""
+    def _arrive(self, lanes: Lanes, warps: Warps, arrival: Arrival, pc: int, part: _Part) -> Lanes:
+        """Some of the lanes arrive at one barrier; their blocks."""
+        number, threads, mask = part
         which = slice(None) if mask is None else np.flatnonzero(mask)
         mine, rows = lanes[which], lanes // self._here.lanes_per_cta
         if mask is not None:

@@ -415,18 +415,18 @@ class Issue:
         self._to_devices = to_devices
         to, source = operands.modifier("to"), operands.modifier("from")
         self.to, self._from = SPACES.get(to, to), SPACES.get(source, source)
-        self._target = operands.address("dst") if "dst" in operands else None
-        self._origin = operands.address("src") if "src" in operands else None
-        self._mask = operands.word("mask", "u16") if "mask" in operands else None
-        self._barrier = operands.barrier(self.to) if "mbarrier" in operands else None
+        self.target = operands.address("dst") if "dst" in operands else None
+        self.origin = operands.address("src") if "src" in operands else None
+        self.mask = operands.word("mask", "u16") if "mask" in operands else None
+        self.barrier = operands.barrier(self.to) if "mbarrier" in operands else None
 
     def source(
         self, who: Issuer, size: int, alignment: int, skipped: tuple[int, int] = (0, 0)
     ) -> Span:
         """The bytes that are copied, without some at the start and the end that need not be
         there."""
-        assert self._origin is not None
-        address, left, rest = self._origin(who), skipped[0], size - sum(skipped)
+        assert self.origin is not None
+        address, left, rest = self.origin(who), skipped[0], size - sum(skipped)
         if rest == size:
             return who.find(self._from, address, size, alignment)
         if address % alignment:
@@ -438,19 +438,19 @@ class Issue:
     def targets(self, who: Issuer, size: int, alignment: int) -> Iterator[tuple[Span, int | None]]:
         """Targets of a copy, with the mbarrier that each place signals; several for a multicast,
         each at the same offset in its block."""
-        assert self._target is not None
-        address = self._target(who)
-        barrier = None if self._barrier is None else self._barrier(who)
+        assert self.target is not None
+        address = self.target(who)
+        barrier = None if self.barrier is None else self.barrier(who)
         if self._to_devices:
             (part,) = who.of_devices(np.array([address], np.uint64), size)
             for (place,) in part.addresses:
                 yield who.find(self.to, int(place), size, alignment, write=True), barrier
             return
-        if self._mask is None:
+        if self.mask is None:
             yield who.find(self.to, address, size, alignment, write=True), barrier
             return
         assert barrier is not None
-        for rank in ranks_of(who, self._mask(who)):
+        for rank in ranks_of(who, self.mask(who)):
             yield in_block(who, address, rank, size, alignment), same_barrier(who, barrier, rank)
 
 

@@ -8,7 +8,7 @@ from typing import TypeVar
 from dtypes import Array
 from emulator.isa.ordinary.instruction import OrdinaryInstruction
 from emulator.isa.signature import Operand
-from emulator.memory.arena import AccessError, Fault
+from emulator.memory.arena import AccessError
 from emulator.memory.windows import SHARED, WINDOW_BITS
 from emulator.ptx.program import (
     REGISTER_BITS,
@@ -120,6 +120,5 @@ def word_type(operand: Operand) -> str:
 def to_shared(address: int) -> int:
     """The address in shared memory of a generic address, which must lead there."""
     if address >> WINDOW_BITS != SHARED >> WINDOW_BITS:
-        reason = f"the generic address {address:#x} does not lead into shared memory"
-        raise AccessError(Fault(0, address, "address space", reason))
+        raise AccessError.not_shared(0, address)
     return address & (1 << WINDOW_BITS) - 1

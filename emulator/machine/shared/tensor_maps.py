@@ -90,17 +90,17 @@ class TensorIssue(Issue):
     def __init__(self, operands: Operands) -> None:
         super().__init__(operands)
         self.form = TensorCopy(operands.statement)
-        self._map = operands.address("map")
-        self._coordinates = operands.coordinates("map")
-        self._offsets = operands.words("offsets", "u16")
+        self.map = operands.address("map")
+        self.coordinates = operands.coordinates("map")
+        self.offsets = operands.words("offsets", "u16")
 
     def box(self, who: Issuer) -> Box:
         """The copy that a thread issues, by the map as it is now."""
-        found = self.form.map_at(who, self._map(who))
+        found = self.form.map_at(who, self.map(who))
         made = plan(found, self.form.mode)
-        coordinates = [_signed(read(who)) for read in self._coordinates]
+        coordinates = [_signed(read(who)) for read in self.coordinates]
         self.form.check(made, coordinates)
-        return Box(found, made, coordinates, [read(who) for read in self._offsets])
+        return Box(found, made, coordinates, [read(who) for read in self.offsets])
 
 
 def _signed(word: int) -> int:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from dtypes import Array
 from emulator.machine.shared.served import storing_order
-from emulator.memory.arena import AccessError, Fault, Words, extent_of
+from emulator.memory.arena import AccessError, Words, extent_of
 from emulator.memory.windows import LOCAL, PARAMETERS, RANK_BITS, SHARED, WINDOW_BITS
 
 if TYPE_CHECKING:
@@ -145,7 +145,7 @@ def access(
             return _in_arena(s.wave, addresses, size, run, None, write)
         if space == "":
             return _generic(who(s, positions), addresses, size, run, write)
-        return _IN[space](who(s, positions), addresses, size, run, None, write)
+        return _in_wave(who(s, positions), space, addresses, size, run, None, write)
     except AccessError as error:
         raise at_positions(error, positions) from None
 
@@ -169,7 +169,7 @@ def _generic(lanes: Who, addresses: Addresses, size: int, run: Access, write: bo
         space = _SPACES.get(first)
         if space is None:
             return _in_no_window(lanes, addresses, size, run, None, write)
-        return _IN[space](lanes, addresses & _INSIDE, size, run, None, write)
+        return _in_wave(lanes, space, addresses & _INSIDE, size, run, None, write)
     # Lanes look into different spaces: one after the other.
     out: Array | None = None
     left = np.ones(len(addresses), np.bool_)
@@ -185,7 +185,7 @@ def _generic(lanes: Who, addresses: Addresses, size: int, run: Access, write: bo
                 got = _in_no_window(rest, addresses[mask], size, run, chosen, write)
             else:
                 inside = addresses[mask] & _INSIDE
-                got = _IN[space](lanes.part(mask), inside, size, run, chosen, write)
+                got = _in_wave(lanes.part(mask), space, inside, size, run, chosen, write)
         except AccessError as error:
             index = int(chosen[error.fault.index])
             raise AccessError(replace(error.fault, index=index)) from None
@@ -204,7 +204,7 @@ def _in_no_window(
 ) -> Array | None:
     """Global memory; of a machine without it shared memory, whose addresses are offsets then."""
     if lanes.wave.grid.only_shared:
-        return _in_rows(lanes, addresses, lanes.rows, size, run, chosen, write)
+        return _in_wave(lanes, "", addresses, size, run, chosen, write)
     return _in_arena(lanes.wave, addresses, size, run, chosen, write)
 
 
@@ -224,58 +224,39 @@ def _in_arena(
     return out
 
 
-def _in_shared(
-    lanes: Who, addresses: Addresses, size: int, run: Access, chosen: Positions, write: bool
-) -> Array | None:
-    inside = addresses & lanes.wave.offset_bits
-    return _in_rows(lanes, inside, lanes.rows, size, run, chosen, write)
-
-
-def _in_rows(
+def _in_wave(
     lanes: Who,
-    inside: Addresses,
-    rows: Places,
+    space: str,
+    addresses: Addresses,
     size: int,
     run: Access,
     chosen: Positions,
     write: bool,
 ) -> Array | None:
-    """Shared memory of the blocks in `rows` of the wave."""
-    places = _shared_places(lanes, inside, rows, size, write)
-    return run(words_of(lanes.wave.shared, size), places // size, chosen)
+    """Local memory, or shared memory of blocks of the wave."""
+    held, places = _placed(lanes, space, addresses, size, size, write)
+    return run(words_of(held, size), places // size, chosen)
 
 
-def _in_cluster(
-    lanes: Who, addresses: Addresses, size: int, run: Access, chosen: Positions, write: bool
-) -> Array | None:
-    rows = rows_of_ranks(lanes, addresses)
-    inside = addresses & lanes.wave.offset_bits
-    return _in_rows(lanes, inside, rows, size, run, chosen, write)
-
-
-def _in_local(
-    lanes: Who, addresses: Addresses, size: int, run: Access, chosen: Positions, write: bool
-) -> Array | None:
-    inside = addresses.astype(np.int64)
-    _check(inside, lanes.wave.local_bytes, "local", size, size, write)
-    places = lanes.lanes * lanes.wave.local.shape[1] + inside
-    return run(words_of(lanes.wave.local, size), places // size, chosen)
-
-
-_IN = {"shared": _in_shared, "cluster": _in_cluster, "local": _in_local}
-
-
-def _shared_places(
-    lanes: Who, addresses: Addresses, rows: Places, size: int, write: bool
-) -> Places:
-    inside, wave = addresses.astype(np.int64), lanes.wave
-    _check(inside, wave.shared_limit, "shared", size, size, write)
+def _placed(
+    lanes: Who, space: str, addresses: Addresses, size: int, alignment: int, write: bool
+) -> tuple[Array, Places]:
+    """Local memory of the wave, or shared memory, and where accesses start in it, in bytes; in the
+    space "" addresses in shared memory are offsets."""
+    wave = lanes.wave
+    if space == "local":
+        inside = addresses.astype(np.int64)
+        _check(inside, wave.local_bytes, space, size, alignment, write)
+        return wave.local, lanes.lanes * wave.local.shape[1] + inside
+    rows = rows_of_ranks(lanes, addresses) if space == "cluster" else lanes.rows
+    inside = (addresses & wave.offset_bits if space else addresses).astype(np.int64)
+    _check(inside, wave.shared_limit, "shared", size, alignment, write)
     if len(inside) == 1 and len(rows) > 1 and rows[0] == rows[-1]:
         rows = rows[:1]
-    places: Places = rows * wave.shared_bytes + inside
+    places = rows * wave.shared_bytes + inside
     if write and wave.journal is not None:
         wave.journal.keep(places, size)
-    return places
+    return wave.shared, places
 
 
 def _check(places: Places, limit: int, space: str, size: int, alignment: int, write: bool) -> None:
@@ -286,17 +267,11 @@ def _check(places: Places, limit: int, space: str, size: int, alignment: int, wr
     low, high, bits = extent_of(places)
     if low < 0 or high > limit - size:
         index = int(np.argmax((places > limit - size) | (places < 0)))
-        address, verb = int(places[index]) & (1 << 64) - 1, "written" if write else "read"
-        reason = (
-            f"{size} byte{'s' * (size > 1)} at {address:#x} of {space} memory are {verb}, which "
-            f"has {limit} bytes"
-        )
-        raise AccessError(Fault(index, address, "out of bounds", reason))
+        address = int(places[index]) & (1 << 64) - 1
+        raise AccessError.leaves(index, address, size, space, limit, write)
     if bits & alignment - 1:
         index = int(np.argmax((places & (alignment - 1)) != 0))
-        address = int(places[index])
-        reason = f"address {address:#x} is no multiple of {alignment}, the bytes of the access"
-        raise AccessError(Fault(index, address, "misaligned", reason))
+        raise AccessError.misaligned(index, int(places[index]), alignment, size)
 
 
 def words_of(memory: Array, size: int) -> Array:
@@ -317,11 +292,7 @@ def rows_of_ranks(lanes: Who, addresses: Addresses) -> Places:
         return lanes.rows
     if (ranks >= size).any():
         index = int(np.argmax(ranks >= size))
-        address = int(addresses[index])
-        reason = (
-            f"address {address:#x} is that of block {address >> RANK_BITS} of a cluster of {size}"
-        )
-        raise AccessError(Fault(index, address, "out of bounds", reason))
+        raise AccessError.of_no_block(index, int(addresses[index]), size)
     return lanes.rows // size * size + ranks
 
 
@@ -354,9 +325,7 @@ def to_shared(wave: Wave, addresses: Addresses) -> Addresses:
         return np.where(outside, addresses, addresses & _INSIDE)
     if outside.any():
         index = int(np.argmax(outside))
-        address = int(addresses[index])
-        reason = f"the generic address {address:#x} does not lead into shared memory"
-        raise AccessError(Fault(index, address, "address space", reason))
+        raise AccessError.not_shared(index, int(addresses[index]))
     return addresses & _INSIDE
 
 
@@ -386,23 +355,11 @@ def bytes_at(
         addresses = generic_in(space, addresses)
         if alignment > 1 and (addresses & np.uint64(alignment - 1)).any():
             index = int(np.argmax((addresses & np.uint64(alignment - 1)) != 0))
-            reason = f"address {int(addresses[index]):#x} is no multiple of {alignment}"
-            raise AccessError(Fault(index, int(addresses[index]), "misaligned", reason))
+            raise AccessError.misaligned(index, int(addresses[index]), alignment, size)
         held, places = lanes.wave.grid.arena.bytes(addresses, size, write)
         return _told(lanes, held, places, size, write)
-    wave = lanes.wave
-    if space == "local":
-        inside = addresses.astype(np.int64)
-        _check(inside, wave.local_bytes, space, size, alignment, write)
-        places = lanes.lanes * wave.local.shape[1] + inside
-        return _told(lanes, wave.local.reshape(-1), places, size, write)
-    rows = rows_of_ranks(lanes, addresses) if space == "cluster" else lanes.rows
-    inside = (addresses & wave.offset_bits).astype(np.int64)
-    _check(inside, wave.shared_limit, space, size, alignment, write)
-    places = rows * wave.shared_bytes + inside
-    if write and wave.journal is not None:
-        wave.journal.keep(places, size)
-    return _told(lanes, wave.shared.reshape(-1), places, size, write)
+    memory, places = _placed(lanes, space, addresses, size, alignment, write)
+    return _told(lanes, memory.reshape(-1), places, size, write)
 
 
 def _told(
@@ -419,11 +376,8 @@ def shared_places(
     s: Strand, space: str, addresses: Addresses, size: int, positions: Positions = None
 ) -> Places:
     """Numbers of the words in shared memory of the wave that addresses lead to."""
-    lanes = who(s, positions)
-    rows = rows_of_ranks(lanes, addresses) if space == "cluster" else lanes.rows
-    inside = addresses & s.wave.offset_bits
     try:
-        return _shared_places(lanes, inside, rows, size, True) // size
+        return _placed(who(s, positions), space, addresses, size, size, True)[1] // size
     except AccessError as error:
         raise at_positions(error, positions) from None
 

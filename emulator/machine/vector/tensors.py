@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
 from dtypes import Array
 from emulator.arith.scalar.rule import bind_vector
-from emulator.machine.shared.issuing import OFFSET, SPACES, ranks_of, submit
-from emulator.machine.shared.operands import ordinary
+from emulator.machine.shared.issuing import OFFSET, Operands, ranks_of, submit
 from emulator.machine.shared.pending import POISON
-from emulator.machine.shared.tensor_maps import TensorCopy
+from emulator.machine.shared.tensor_maps import TensorIssue
 from emulator.machine.vector import memory
 from emulator.machine.vector.compute import Step, guarded
-from emulator.machine.vector.issuer import Issuer, of_lane, word_at
-from emulator.machine.vector.mbarriers import barriers_at, by_position, change
+from emulator.machine.vector.issuer import Issuer, of_lane, readers
+from emulator.machine.vector.mbarriers import change
 from emulator.machine.vector.memory import Places
-from emulator.machine.vector.operands import Read, addresses, reader
 from emulator.machine.vector.strand import WARP, Lanes, Strand
 from emulator.machine.vector.wave import Wave
 from emulator.memory.arena import AccessError, Arena
@@ -27,86 +25,61 @@ from emulator.memory.mbarrier import Change
 from emulator.memory.tensor_copy import PERIOD, RUN, PlacedCopy, place_problem, plan
 from emulator.memory.tensor_transfer import Combine, load_box, reduce_box, store_box
 from emulator.memory.windows import LOCAL, SHARED, WINDOW_BITS
-from emulator.ptx.program import Address, Function, Statement, items_of
+from emulator.ptx.program import Function, Statement
 
 _POISON = int.from_bytes(bytes([POISON]) * 8, "little")
 #: windows in which an address means something else to each thread or block
 _OWN = (SHARED >> WINDOW_BITS, LOCAL >> WINDOW_BITS)
 
 
-class TensorIssue:
-    """The operands of a tensor copy: coordinates, offsets, the map, and where it goes."""
+class _Copies:
+    """The tensor copies that lanes of a strand issue, with the words of their operands."""
 
-    def __init__(self, statement: Statement, function: Function) -> None:
-        self.form, operands = TensorCopy(statement), statement.operands
-        self.reads: dict[str, Read] = {
-            name: addresses(operands[name], function)
-            for name in ("dst", "src", "map")
-            if name in operands
-        }
-        if "mask" in operands:
-            self.reads["mask"] = reader(operands["mask"], "u16", function)
-        place = operands["map"]
-        assert isinstance(place, Address)
-        (given,) = place.coordinates
-        self.coordinates = [reader(item, "b32", function) for item in items_of(given)]
-        offsets = items_of(operands["offsets"]) if "offsets" in operands else ()
-        self.offsets = [reader(item, "u16", function) for item in offsets]
-        to = ordinary(statement).modifiers["to"]
-        self.to = SPACES.get(to, to)
-        self.barriers = None
-        if "mbarrier" in operands:
-            self.barriers = barriers_at(addresses(operands["mbarrier"], function), self.to)
+    def __init__(self, s: Strand, issue: TensorIssue, words: list[Array]) -> None:
+        self.strand, self.issue, self._words = s, issue, words
 
-    def values(self, s: Strand) -> dict[str, Array]:
-        return {name: read(s) for name, read in self.reads.items()}
+    def word(self, place: int) -> Any:
+        return self._words[place]
 
-    def placed(
-        self, s: Strand, values: dict[str, Array], at: Places, lane: Issuer | None = None
-    ) -> PlacedCopy:
-        """The copies that threads at some positions issue, who go by one map; `lane`: who reads
-        it."""
-        first = int(at[0])
+    def of(self, read: Callable[[_Copies], int] | None, at: Places) -> Array:
+        """The words of an operand in lanes at some positions."""
+        assert read is not None
+        words = cast(Array, read(self))
+        return words[at] if len(words) > 1 else np.broadcast_to(words, at.shape)
+
+    def table(self, reads: Sequence[Callable[[_Copies], int]], at: Places) -> Places:
+        """Words ``(lanes, operands)``."""
+        words = [self.of(read, at) for read in reads]
+        return np.array(words, np.int64).reshape(len(reads), len(at)).T
+
+    def groups(self, mask: Array | None, together: bool) -> list[Places]:
+        """The positions of lanes whose copies are done together: neighbours who go by one map."""
+        at = np.arange(len(self.strand)) if mask is None else np.flatnonzero(mask)
+        maps = self.of(self.issue.map, at)
+        differs = maps[1:] != maps[:-1]
+        if not together or np.isin(maps >> np.uint64(WINDOW_BITS), _OWN).any():
+            differs[:] = True
+        return np.split(at, np.flatnonzero(differs) + 1)
+
+    def placed(self, at: Places, lane: Issuer | None = None) -> PlacedCopy:
+        """The copies of lanes at some positions, who go by one map; `lane`: who reads it."""
+        form, first = self.issue.form, int(at[0])
         with of_lane(first):
-            who = lane or Issuer(s, first, [])
-            tensor_map = self.form.map_at(who, word_at(values["map"], first))
-        coordinates = _table(s, self.coordinates, at).astype(np.int32)
-        made = plan(tensor_map, self.form.mode)
+            who = lane or Issuer(self.strand, first, [])
+            tensor_map = form.map_at(who, int(self.of(self.issue.map, at)[0]))
+        coordinates = self.table(self.issue.coordinates, at).astype(np.int32)
+        made = plan(tensor_map, form.mode)
         assert tensor_map.address is not None
-        if place_problem(made, coordinates, not self.form.loads):
+        if place_problem(made, coordinates, not form.loads):
             for i, start in zip(at.tolist(), coordinates, strict=True):
                 with of_lane(i):
-                    self.form.check(made, start)
-        return made.at(tensor_map.address, coordinates, _table(s, self.offsets, at))
-
-
-# --- several threads ---
-
-
-def _chosen(words: Array, at: Places) -> Array:
-    """The words of threads at some positions; one may stand for all."""
-    return words[at] if len(words) > 1 else np.broadcast_to(words, at.shape)
-
-
-def _table(s: Strand, reads: list[Read], at: Places) -> Places:
-    """Words ``(threads, operands)``."""
-    words = [_chosen(read(s), at) for read in reads]
-    return np.array(words, np.int64).reshape(len(reads), len(at)).T
+                    form.check(made, start)
+        return made.at(tensor_map.address, coordinates, self.table(self.issue.offsets, at))
 
 
 def _at_once(s: Strand) -> bool:
     """True if copies take effect at their issue, and no check follows each of them."""
     return s.wave.pending.at_once and s.wave.watch is None
-
-
-def _groups(s: Strand, mask: Array | None, maps: Array, together: bool) -> list[Places]:
-    """The positions of threads whose copies are done together: neighbours who go by one map."""
-    at = np.arange(len(s)) if mask is None else np.flatnonzero(mask)
-    maps = _chosen(maps, at)
-    differs = maps[1:] != maps[:-1]
-    if not together or np.isin(maps >> np.uint64(WINDOW_BITS), _OWN).any():
-        differs[:] = True
-    return np.split(at, np.flatnonzero(differs) + 1)
 
 
 class _Runs(NamedTuple):
@@ -166,14 +139,15 @@ class _Targets(NamedTuple):
         return memory.Who(s.wave, s.lanes[self.at], self.rows)
 
 
-def _targets(
-    s: Strand, issue: TensorIssue, values: dict[str, Array], barriers: Places, at: Places
-) -> _Targets:
+def _targets(copies: _Copies, at: Places) -> _Targets:
     """Those of the threads at some positions, several for a multicast."""
-    to = _Targets(at, s.wave.row(s)[at], _chosen(values["dst"], at), _chosen(barriers, at))
-    if "mask" not in values:
+    s, issue = copies.strand, copies.issue
+    barriers = copies.of(issue.barrier, at)
+    to = _Targets(at, s.wave.row(s)[at], copies.of(issue.target, at), barriers)
+    if issue.mask is None:
         return to
-    named = [_rows_of_multicast(s, i, word_at(values["mask"], i)) for i in at.tolist()]
+    masks = copies.of(issue.mask, at).tolist()
+    named = [_rows_of_multicast(s, i, mask) for i, mask in zip(at.tolist(), masks, strict=True)]
     which = np.repeat(np.arange(len(at)), [len(x) for x in named])
     rows, words = np.array([x for y in named for x in y], np.int64), s.wave.shared_bytes // 8
     inside = to.addresses[which] & np.uint64(OFFSET)
@@ -187,33 +161,25 @@ def _rows_of_multicast(s: Strand, i: int, mask: int) -> list[int]:
         return [who.cluster[rank] for rank in ranks_of(who, mask)]
 
 
-def tensor_load(statement: Statement, function: Function) -> Step:
+def _load(copies: _Copies, mask: Array | None) -> None:
     """cp.async.bulk.tensor from global to shared memory, of one block or of several."""
-    issue = TensorIssue(statement, function)
-
-    def run(s: Strand, mask: Array | None) -> None:
-        values, arena = issue.values(s), s.wave.grid.arena
-        assert issue.barriers is not None
-        barriers = by_position(issue.barriers, s, mask)
-        space = "shared" if "mask" in values else issue.to
-        for group in _groups(s, mask, values["map"], _at_once(s)):
-            box = issue.placed(s, values, group)
-            to = _targets(s, issue, values, barriers, group)
-            if _at_once(s):
-                runs = _runs_of(to.who(s), box, to.at, space, to.addresses, True)
-                which = np.searchsorted(group, to.at)
-                runs.write(load_box(box, arena.read_rows).reshape(len(group), -1)[which])
-                _signal(s, to.barriers, box.plan.bytes, to.at)
-                continue
-            lane = Issuer(s, int(group[0]), [])
-            for i in range(len(to.at)):
-                part = to.part(i)
-                runs = _runs_of(part.who(s), box, part.at, space, part.addresses, True)
-                if not s.wave.pending.at_once:
-                    runs.words[runs.places] = _POISON
-                submit(lane, int(part.barriers[0]), box.plan.bytes, _box_loader(box, arena, runs))
-
-    return guarded(statement, run)
+    s, issue = copies.strand, copies.issue
+    arena, space = s.wave.grid.arena, issue.to if issue.mask is None else "shared"
+    for group in copies.groups(mask, _at_once(s)):
+        box, to = copies.placed(group), _targets(copies, group)
+        if _at_once(s):
+            runs = _runs_of(to.who(s), box, to.at, space, to.addresses, True)
+            which = np.searchsorted(group, to.at)
+            runs.write(load_box(box, arena.read_rows).reshape(len(group), -1)[which])
+            _signal(s, to.barriers, box.plan.bytes, to.at)
+            continue
+        lane = Issuer(s, int(group[0]), [])
+        for i in range(len(to.at)):
+            part = to.part(i)
+            runs = _runs_of(part.who(s), box, part.at, space, part.addresses, True)
+            if not s.wave.pending.at_once:
+                runs.words[runs.places] = _POISON
+            submit(lane, int(part.barriers[0]), box.plan.bytes, _box_loader(box, arena, runs))
 
 
 def _signal(s: Strand, barriers: Places, size: int, at: Places) -> None:
@@ -226,48 +192,43 @@ def _box_loader(box: PlacedCopy, arena: Arena, target: _Runs) -> Callable[[], No
     return lambda: target.write(load_box(box, arena.read_rows))
 
 
-def tensor_store(statement: Statement, function: Function) -> Step:
+def _store(copies: _Copies, mask: Array | None) -> None:
     """cp.async.bulk.tensor and cp.reduce.async.bulk.tensor from shared to global memory."""
-    issue = TensorIssue(statement, function)
-
-    def run(s: Strand, mask: Array | None) -> None:
-        values = issue.values(s)
-        together = s.wave.pending.at_once and not issue.form.reduces
-        for group in _groups(s, mask, values["map"], together):
-            alike = _alike(s, issue, values, group)
-            if s.wave.watch is None:
-                store(s, values, np.array([at[0] for at in alike]))
-                continue
-            for at in alike:
-                store(s, values, at[:1], s.lanes[at])
-
-    def store(s: Strand, values: dict[str, Array], at: Places, alike: Lanes | None = None) -> None:
-        wave, lane = s.wave, Issuer(s, int(at[0]), [], alike=alike)
-        box = issue.placed(s, values, at, lane)
-        if len(at) > 1 and not box.whole:
-            # Boxes that reach beyond the tensor may overlap: the last one wins.
-            for i in range(len(at)):
-                store(s, values, at[i : i + 1])
-            return
-        addresses = _chosen(values["src"], at)
-        who = memory.Who(wave, s.lanes[at] if alike is None else alike, wave.row(s)[at])
-        runs = _runs_of(who, box, at, "shared", addresses, False)
-        if wave.watch is not None:
-            wave.watch.stored_by_copy(lane.lanes, _inside(box, runs))
-        combine = None
-        with of_lane(int(at[0])):
-            if reduction := issue.form.reduction(box.plan.tensor_map.dtype):
-                combine = bind_vector(reduction, space="global", bulk="bulk")
-        perform = _box_storer(box, wave.grid.arena, runs, combine)
-        submit(lane, None, box.plan.bytes, perform)
-
-    return guarded(statement, run)
+    wave = copies.strand.wave
+    for group in copies.groups(mask, wave.pending.at_once and not copies.issue.form.reduces):
+        alike = _alike(copies, group)
+        if wave.watch is None:
+            _store_some(copies, np.array([at[0] for at in alike]))
+            continue
+        for at in alike:
+            _store_some(copies, at[:1], copies.strand.lanes[at])
 
 
-def _alike(s: Strand, issue: TensorIssue, values: dict[str, Array], at: Places) -> list[Places]:
+def _store_some(copies: _Copies, at: Places, alike: Lanes | None = None) -> None:
+    s, form, wave = copies.strand, copies.issue.form, copies.strand.wave
+    lane = Issuer(s, int(at[0]), [], alike=alike)
+    box = copies.placed(at, lane)
+    if len(at) > 1 and not box.whole:
+        # Boxes that reach beyond the tensor may overlap: the last one wins.
+        for i in range(len(at)):
+            _store_some(copies, at[i : i + 1])
+        return
+    who = memory.Who(wave, s.lanes[at] if alike is None else alike, wave.row(s)[at])
+    runs = _runs_of(who, box, at, "shared", copies.of(copies.issue.origin, at), False)
+    if wave.watch is not None:
+        wave.watch.stored_by_copy(lane.lanes, _inside(box, runs))
+    combine = None
+    with of_lane(int(at[0])):
+        if reduction := form.reduction(box.plan.tensor_map.dtype):
+            combine = bind_vector(reduction, space="global", bulk="bulk")
+    submit(lane, None, box.plan.bytes, _box_storer(box, wave.grid.arena, runs, combine))
+
+
+def _alike(copies: _Copies, at: Places) -> list[Places]:
     """Groups of neighbours who store the same: all lanes of a warp often do."""
-    reads = issue.coordinates + issue.offsets
-    words = [s.lanes[at] // WARP, _chosen(values["src"], at), *_table(s, reads, at).T]
+    issue = copies.issue
+    words = [copies.strand.lanes[at] // WARP, copies.of(issue.origin, at)]
+    words += [*copies.table(issue.coordinates + issue.offsets, at).T]
     fresh = np.any([x[1:] != x[:-1] for x in words], axis=0)
     return np.split(at, np.flatnonzero(fresh) + 1)
 
@@ -297,8 +258,14 @@ def _box_storer(
 
 def transfer(statement: Statement, function: Function) -> Step:
     """A tensor copy, one way or the other."""
-    loads = TensorCopy(statement).loads
-    return tensor_load(statement, function) if loads else tensor_store(statement, function)
+    operands = Operands(statement, bind_vector)
+    issue = TensorIssue(operands)
+    reads, run = readers(operands, function), _load if issue.form.loads else _store
+
+    def under(s: Strand, mask: Array | None) -> None:
+        run(_Copies(s, issue, [read(s, mask) for read in reads]), mask)
+
+    return guarded(statement, under)
 
 
 STEPS = {"cp.async.bulk.tensor": transfer, "cp.reduce.async.bulk.tensor": transfer}

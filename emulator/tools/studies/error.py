@@ -266,18 +266,7 @@ def error_study(
     found: list[dict[str, Any]] = []
     for name, draw in draws.items():
         operands = _drawn(ins, draw, rows, columns, max(lengths), seed, name)
-        for length in lengths:
-            found += _cells(ins, there, name, ways, operands, length)
-    keys = [x.name for x in there]
-    names, ordered = list(draws), list(ways)
-    found.sort(
-        key=lambda row: (
-            names.index(row["distribution"]),
-            ordered.index(row["order"]),
-            keys.index(row["target"]),
-            row["k"],
-        )
-    )
+        found += _rows(ins, there, name, ways, operands, lengths)
     libraries = [text for x in there if (text := _library(ins, x))]
     about = (
         f"{rows * columns:,} dot products of {ins.a_type} and {ins.b_type} in {ins.d_type}, "
@@ -374,6 +363,23 @@ def _drawn(
 
 
 # --- one cell -------------------------------------------------------------------------------------
+
+
+def _rows(
+    ins: MatrixInstruction,
+    targets: Sequence[_Target],
+    distribution: str,
+    orders: Sequence[str],
+    operands: tuple[Array, Array],
+    lengths: Sequence[int],
+) -> list[dict[str, Any]]:
+    """The rows of one distribution by order, target and k."""
+    made: list[dict[str, Any]] = []
+    for k in lengths:
+        made += _cells(ins, targets, distribution, orders, operands, k)
+    ordered, keys = list(orders), [x.name for x in targets]
+    made.sort(key=lambda x: (ordered.index(x["order"]), keys.index(x["target"]), x["k"]))
+    return made
 
 
 def _cells(
