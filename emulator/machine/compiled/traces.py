@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
 from functools import lru_cache
+from string import Template
 from typing import Any
 
 import numpy as np
-from llvmlite import ir
 from numpy.typing import NDArray
 
 from dtypes import Array
 from emulator.arith.fast.kernels import machine_code
-from emulator.arith.fast.words import LONG, POINTER
 from emulator.arrays import address_of
 
 
@@ -104,97 +102,113 @@ def merged(traces: Array, groups: Array, lengths: Array, parts: int) -> tuple[Ar
     return out[:count], ends
 
 
+#: groups wait at their next parts, in lists: `heads` has the first of each part, `following` the
+#: next of each group, -1: none
+_MERGE = """
+define internal i64 @wait(ptr %groups, ptr %following, ptr %heads, ptr %traces, i64 %room, i64 %i,
+  i64 %position, i64 %least)
+{ ; a group waits at its next part; the less of this and `least`
+  %group_at = getelementptr i64, ptr %groups, i64 %i
+  %group = load i64, ptr %group_at
+  %row = mul i64 %group, %room
+  %place = add i64 %row, %position
+  %word_at = getelementptr $part, ptr %traces, i64 %place
+  %word = load $part, ptr %word_at
+  %part = zext $part %word to i64
+  %head_at = getelementptr i64, ptr %heads, i64 %part
+  %head = load i64, ptr %head_at
+  %following_at = getelementptr i64, ptr %following, i64 %i
+  store i64 %head, ptr %following_at
+  store i64 %i, ptr %head_at
+  %lower = icmp ult i64 %part, %least
+  %out = select i1 %lower, i64 %part, i64 %least
+  ret i64 %out
+}
+define i64 @merge(ptr %groups, ptr %lengths, ptr %positions, ptr %ends, ptr %following, ptr %heads,
+  ptr %out, ptr %traces, i64 %room, i64 %count)
+{
+enter:
+  br label %begin
+begin:
+  %i = phi i64 [ 0, %enter ], [ %next, %begun ]
+  %least = phi i64 [ -1, %enter ], [ %known_least, %begun ]
+  %waiting = phi i64 [ 0, %enter ], [ %known_waiting, %begun ]
+  %any = icmp ult i64 %i, %count
+  br i1 %any, label %one, label %turn
+one:
+  %length_at = getelementptr i64, ptr %lengths, i64 %i
+  %length = load i64, ptr %length_at
+  %some = icmp ne i64 %length, 0
+  br i1 %some, label %first, label %begun
+first:
+  %lower = call i64 @wait(ptr %groups, ptr %following, ptr %heads, ptr %traces, i64 %room, i64 %i,
+    i64 0, i64 %least)
+  %another = add i64 %waiting, 1
+  br label %begun
+begun:
+  %known_least = phi i64 [ %least, %one ], [ %lower, %first ]
+  %known_waiting = phi i64 [ %waiting, %one ], [ %another, %first ]
+  %next = add i64 %i, 1
+  br label %begin
+turn: ; all who wait at the lowest part execute it, and then wait at their next ones
+  %parts = phi i64 [ 0, %begin ], [ %more, %turned ]
+  %lowest = phi i64 [ %least, %begin ], [ %again, %turned ]
+  %left = phi i64 [ %waiting, %begin ], [ %remaining, %turned ]
+  %over = icmp eq i64 %left, 0
+  br i1 %over, label %done, label %find
+find:
+  %low = phi i64 [ %lowest, %turn ], [ %higher, %find ]
+  %head_at = getelementptr i64, ptr %heads, i64 %low
+  %head = load i64, ptr %head_at
+  %higher = add i64 %low, 1
+  %nobody = icmp eq i64 %head, -1
+  br i1 %nobody, label %find, label %take
+take:
+  store i64 -1, ptr %head_at
+  %part = trunc i64 %low to $part
+  %out_at = getelementptr $part, ptr %out, i64 %parts
+  store $part %part, ptr %out_at
+  br label %each
+each:
+  %j = phi i64 [ %head, %take ], [ %behind, %gone ]
+  %now = phi i64 [ %left, %take ], [ %remaining, %gone ]
+  %lowest_now = phi i64 [ %higher, %take ], [ %again, %gone ]
+  %behind_at = getelementptr i64, ptr %following, i64 %j
+  %behind = load i64, ptr %behind_at
+  %position_at = getelementptr i64, ptr %positions, i64 %j
+  %before = load i64, ptr %position_at
+  %position = add i64 %before, 1
+  store i64 %position, ptr %position_at
+  %end_at = getelementptr i64, ptr %ends, i64 %j
+  store i64 %parts, ptr %end_at
+  %all_at = getelementptr i64, ptr %lengths, i64 %j
+  %all = load i64, ptr %all_at
+  %goes_on = icmp ult i64 %position, %all
+  br i1 %goes_on, label %further, label %last
+further:
+  %new = call i64 @wait(ptr %groups, ptr %following, ptr %heads, ptr %traces, i64 %room, i64 %j,
+    i64 %position, i64 %lowest_now)
+  br label %gone
+last:
+  %fewer = sub i64 %now, 1
+  br label %gone
+gone:
+  %remaining = phi i64 [ %now, %further ], [ %fewer, %last ]
+  %again = phi i64 [ %new, %further ], [ %lowest_now, %last ]
+  %ended = icmp eq i64 %behind, -1
+  br i1 %ended, label %turned, label %each
+turned:
+  %more = add i64 %parts, 1
+  br label %turn
+done:
+  ret i64 %parts
+}"""
+
+
 @lru_cache(maxsize=2)
 def _merge(size: int) -> Any:
     """``merge(groups, lengths, positions, ends, following, heads, out, traces, room, count)``: see
-    `merged`. Groups wait at their next parts, in lists: `heads` has the first of each part,
-    `following` the next of each group, -1: none. The number of parts in `out`, whose numbers have
-    so many bytes."""
-    kind, module = ir.IntType(8 * size), ir.Module("merge")
-    type_ = ir.FunctionType(LONG, [*[POINTER] * 8, *[LONG] * 2])
-    function = ir.Function(module, type_, "merge")
-    groups, lengths, positions, ends, following, heads, out, traces, room, count = function.args
-    enter, begin, one, first, begun, turn, find, take, each, further, last, gone, turned, done = (
-        function.append_basic_block() for _ in range(14)
-    )
-    b, zero, number = ir.IRBuilder(enter), LONG(0), LONG(1)
-
-    def word(array: Any, at: Any, kind: Any = LONG) -> Any:
-        return b.load(b.gep(array, [at], source_etype=kind), typ=kind)
-
-    def put(array: Any, at: Any, value: Any) -> None:
-        b.store(value, b.gep(array, [at], source_etype=value.type))
-
-    def phis(count: int) -> list[Any]:
-        return [b.phi(LONG) for _ in range(count)]
-
-    def come(phis: Sequence[Any], block: Any, *values: Any) -> None:
-        for phi, value in zip(phis, values, strict=True):
-            phi.add_incoming(value, block)
-
-    def wait(i: Any, position: Any, least: Any) -> Any:
-        """A group waits at its next part; the less of this and `least`."""
-        part = word(traces, b.add(b.mul(word(groups, i), room), position), kind)
-        part = b.zext(part, LONG)
-        put(following, i, word(heads, part))
-        put(heads, part, i)
-        return b.select(b.icmp_unsigned("<", part, least), part, least)
-
-    b.branch(begin)
-    b.position_at_end(begin)
-    starting = i, least, waiting = phis(3)
-    come(starting, enter, zero, LONG(-1), zero)
-    b.cbranch(b.icmp_unsigned("<", i, count), one, turn)
-    b.position_at_end(one)
-    b.cbranch(b.icmp_unsigned("!=", word(lengths, i), zero), first, begun)
-    b.position_at_end(first)
-    lower, another = wait(i, zero, least), b.add(waiting, number)
-    b.branch(begun)
-    b.position_at_end(begun)
-    known = phis(2)
-    come(known, one, least, waiting)
-    come(known, first, lower, another)
-    come(starting, begun, b.add(i, number), *known)
-    b.branch(begin)
-
-    # All who wait at the lowest part execute it, and then wait at their next ones.
-    b.position_at_end(turn)
-    turning = parts, lowest, left = phis(3)
-    come(turning, begin, zero, least, waiting)
-    b.cbranch(b.icmp_unsigned("==", left, zero), done, find)
-    b.position_at_end(find)
-    (low,) = phis(1)
-    head, higher = word(heads, low), b.add(low, number)
-    come([low], turn, lowest)
-    come([low], find, higher)
-    b.cbranch(b.icmp_unsigned("==", head, LONG(-1)), find, take)
-    b.position_at_end(take)
-    put(heads, low, LONG(-1))
-    put(out, parts, b.trunc(low, kind))
-    b.branch(each)
-    b.position_at_end(each)
-    going = j, now, lowest = phis(3)
-    come(going, take, head, left, higher)
-    behind, position = word(following, j), b.add(word(positions, j), number)
-    put(positions, j, position)
-    put(ends, j, parts)
-    b.cbranch(b.icmp_unsigned("<", position, word(lengths, j)), further, last)
-    b.position_at_end(further)
-    new = wait(j, position, lowest)
-    b.branch(gone)
-    b.position_at_end(last)
-    fewer = b.sub(now, number)
-    b.branch(gone)
-    b.position_at_end(gone)
-    remaining, again = phis(2)
-    come([remaining, again], further, now, new)
-    come([remaining, again], last, fewer, lowest)
-    come(going, gone, behind, remaining, again)
-    b.cbranch(b.icmp_unsigned("==", behind, LONG(-1)), turned, each)
-    b.position_at_end(turned)
-    come(turning, turned, b.add(parts, number), again, remaining)
-    b.branch(turn)
-    b.position_at_end(done)
-    b.ret(parts)
+    `merged`. The number of parts in `out`, whose numbers have so many bytes."""
+    text = Template(_MERGE).substitute(part=f"i{8 * size}")
     kinds = [*[ctypes.c_void_p] * 8, *[ctypes.c_int64] * 2]
-    return machine_code.function(str(module), "merge", ctypes.c_int64, *kinds)
+    return machine_code.function(text, "merge", ctypes.c_int64, *kinds)
