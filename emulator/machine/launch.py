@@ -47,8 +47,8 @@ from emulator.ptx.source import Part
 from emulator.targets import Target
 
 if TYPE_CHECKING:
-    from emulator.machine.vector.engine import Checks
     from emulator.machine.vector.watching import Watcher
+    from emulator.machine.vector.wave import Checks
     from emulator.ptx.regions import Regions
 
 #: blocks of statements, as an engine has them
@@ -181,7 +181,7 @@ class Launch:
         from emulator.machine.checks.reporter import GridWatch
         from emulator.machine.checks.steps import checked, checked_end
         from emulator.machine.checks.watch import Watch
-        from emulator.machine.vector.engine import Checks
+        from emulator.machine.vector.wave import Checks
 
         return Checks(checked, checked_end, GridWatch, Watch)
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,7 +28,7 @@ from emulator.machine.vector.schedule import Schedule
 from emulator.machine.vector.statements import step_of
 from emulator.machine.vector.strand import WARP, Strand
 from emulator.machine.vector.watching import GridWatch, StepOrEnd, Watcher, WaveWatch
-from emulator.machine.vector.wave import Block, Wave, WaveGrid
+from emulator.machine.vector.wave import Block, Checks, Wave
 from emulator.warp.call import Undefined
 
 if TYPE_CHECKING:
@@ -52,17 +52,6 @@ _VAIN_TURNS = 256
 _IDLE_READS = 256
 #: statements after which a launch without a limit is looked at once more
 _LOOK = 1 << 16
-
-
-class Checks(NamedTuple):
-    """The checks of a launch: what goes around its steps and ends, and what watches it and its
-    waves."""
-
-    step: Callable[[Statement, Function, Program, Step], Step]
-    end: Callable[[Statement, Function, control.End], control.End]
-    grid: Callable[[WaveGrid], GridWatch]
-    #: takes what `grid` has made
-    wave: Callable[[Any, Wave], WaveWatch]
 
 
 class Blocks(dict[int, Block]):
