@@ -22,28 +22,8 @@ from dtypes.formats import FORMATS, Format, add_format
 from dtypes.packing import Array, Place, code_type, pack, padding_is_zero, place, unpack
 
 __all__ = [
-    "FORMATS",
-    "Array",
-    "Format",
-    "Number",
-    "NumberClass",
-    "Numbers",
-    "Overflow",
-    "Place",
-    "Rounding",
-    "add_format",
-    "array_from_codes",
-    "array_type",
-    "code_type",
-    "codes_from_array",
-    "convert",
-    "decode",
-    "decode_integers",
-    "decode_values",
-    "encode",
-    "pack",
-    "padding_is_zero",
-    "place",
-    "round_to_codes",
-    "unpack",
-]
+    "FORMATS", "Array", "Format", "Number", "NumberClass", "Numbers", "Overflow", "Place",
+    "Rounding", "add_format", "array_from_codes", "array_type", "code_type", "codes_from_array",
+    "convert", "decode", "decode_integers", "decode_values", "encode", "pack",
+    "padding_is_zero", "place", "round_to_codes", "unpack",
+]  # fmt: skip

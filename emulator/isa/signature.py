@@ -56,6 +56,8 @@ class Operand:
     #: "_" may stand in its place: the result is dropped; of a vector that is read one integer may,
     #: which is dropped
     sink: bool = False
+    #: a register of an integer is dropped there, too
+    sink_register: bool = False
     #: a bare register may stand in braces with others after it, which do not count
     braces: bool = False
     #: every register of a vector must be of a legal type, instead of the vector as a whole

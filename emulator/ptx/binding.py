@@ -90,6 +90,8 @@ class Binder:
             bound = self.operand(operand, item)
             if bound is not None:
                 out[operand.name] = bound
+            elif operand.kind == "vector" and operand.use == "read":
+                break  # behind a number for offsets nothing counts
             if isinstance(bound, ParameterPlace):
                 self._check_inside(bound, signature, item)
         packed = [x for x in signature.operands if x.pieces and x.name in out]
@@ -138,7 +140,7 @@ class Binder:
         if operand.kind == "address":
             return isinstance(given, tree.Address)
         if operand.kind == "vector":
-            return isinstance(given, tree.Vector) or (operand.sink and self._is_integer(given))
+            return isinstance(given, tree.Vector) or self._is_dropped(operand, given)
         if operand.braces and isinstance(given, tree.Vector):
             return True
         if operand.kind == "predicate":
@@ -147,11 +149,13 @@ class Binder:
             return register is not None and self._type(register) == "pred"
         return not isinstance(given, (tree.Address, tree.Vector))
 
-    def _is_integer(self, given: tree.Operand) -> bool:
+    def _is_dropped(self, operand: Operand, given: tree.Operand) -> bool:
+        """True if an integer stands in place of a vector, which drops it."""
+        if not operand.sink or isinstance(given, tree.Integer):
+            return operand.sink
         register = self._register(given) if isinstance(given, (tree.Name, tree.Element)) else None
-        if register is None:
-            return isinstance(given, tree.Integer)
-        return self._type(register) in _INTEGERS
+        is_integer = register is not None and self._type(register) in _INTEGERS
+        return operand.sink_register and is_integer
 
     def operand(self, operand: Operand, given: tree.Operand) -> Bound | None:
         """One operand; None for a result that is dropped."""

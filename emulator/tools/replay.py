@@ -89,14 +89,8 @@ def _of_files(files: Sequence[str]) -> Answer:
         arrays = len(golden.outputs)
         same = f"{arrays - len(found)} of {arrays} arrays bit-identical to {golden.chip}"
         lines += [f"{file}: {same} ({golden.target})", *found]
-        data.append(
-            {
-                "file": file,
-                "provenance": golden.provenance,
-                "arrays": arrays,
-                "differing": len(found),
-            }
-        )
+        counts = {"arrays": arrays, "differing": len(found)}
+        data.append({"file": file, "provenance": golden.provenance} | counts)
     return Answer(lines, data, code=1 if any(x["differing"] for x in data) else 0)
 
 

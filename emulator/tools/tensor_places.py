@@ -70,16 +70,10 @@ def tensor_lane(opcode: str, operand: str, row: int, col: int, idesc: int | None
         for cta, lane, column, low in own
     ]
     data["places"] = [
-        {
-            "cta": cta,
-            "lane": lane,
-            "column": column,
-            "low_bit": low,
-            "bits": bits[operand],
-            "warp": lane // QUARTER,
-        }
+        {"cta": cta, "lane": lane, "column": column, "low_bit": low, "bits": bits[operand],
+         "warp": lane // QUARTER}
         for cta, lane, column, low in own
-    ]
+    ]  # fmt: skip
     return Answer(lines, data)
 
 

@@ -61,14 +61,14 @@ def test_much_code_is_made_quickly_first_and_again_when_it_has_run(made, monkeyp
         return machine_code.Improved(TEXT, "twice", ctypes.c_int64, ctypes.c_int64)
 
     found = improved()
-    assert found.now(21) == 42 and levels == [0]
+    assert found.now()(21) == 42 and levels == [0]
     enough = machine_code._SECONDS * len(TEXT)
     found.ran(0.9 * enough)
-    assert levels == [0]
+    assert found.now()(21) == 42 and levels == [0]
     found.ran(0.2 * enough)
-    assert found.now(21) == 42 and levels == [0, 2]
+    assert found.now()(21) == 42 and levels == [0, 2]
     found.ran(enough)
-    assert improved().now(4) == 8 and levels == [0, 2]  # it is known now
+    assert improved().now()(4) == 8 and levels == [0, 2]  # it is known now
     monkeypatch.setattr(machine_code, "_LARGE", len(TEXT) + 1)
     machine_code.Improved(TEXT.replace("twice", "again"), "again", ctypes.c_int64)
     assert levels == [0, 2, 2]
@@ -77,7 +77,7 @@ def test_much_code_is_made_quickly_first_and_again_when_it_has_run(made, monkeyp
 def test_code_that_cannot_be_made_better_stays(made, monkeypatch):
     monkeypatch.setattr(machine_code, "_LARGE", 10)
     found = machine_code.Improved(TEXT, "twice", ctypes.c_int64, ctypes.c_int64)
-    first = found.now
+    first = found.now()
 
     def fails(*given):
         raise RuntimeError("LLVM")
@@ -85,7 +85,7 @@ def test_code_that_cannot_be_made_better_stays(made, monkeypatch):
     monkeypatch.setattr(machine_code, "_machine", fails)
     for _ in range(2):
         found.ran(1.0)
-        assert found.now is first and found.now(21) == 42
+        assert found.now() is first and found.now()(21) == 42
 
 
 @pytest.mark.parametrize(

@@ -20,36 +20,41 @@ pytestmark = [
 #: a call needs a function, brx.idx a list of labels
 FAMILIES = sorted(set(pools()) - {"call", "brx"})
 
-#: What ptxas alone takes, nearly all without a meaning: (who, what the statement looks like, why).
+#: What ptxas alone takes: (who, what the statement looks like, what its code does).
 KNOWN = (
     # What the recordings of 13.0 refuse, too: they gave such opcodes the operands of dense ones.
     ("ptxas", r"^mma\S*\.(?!sp)\S*\.sp\b", "sp is part of the name; ptxas takes it anywhere"),
-    ("ptxas", r"^(st|red)\.async\S* \[[^]]*\], [^[]*;", "ptxas makes no code without an mbarrier"),
-    ("ptxas", r"^red\.async\S*\.release", "ptxas makes an add of every operation"),
+    ("ptxas", r"^(st|red)\.async\S* \[[^]]*\], [^[]*;", "no code is made without an mbarrier"),
+    ("ptxas", r"^red\.async\S*\.release", "an add is made of every operation"),
     (
         "ptxas",
-        r"^((ld|st|mov)matrix|(wg)?mma|cvt)\b.*%pred",
-        "predicates where bits of matrices go",
+        r"^((ld|st|mov)matrix|(wg)?mma)\b.*%pred|\.pred .*%f16x2",
+        "predicates and other registers in each other's place: where the result is used, ptxas "
+        "crashes",
     ),
-    ("ptxas", r"\.pred .*%f16x2", "f16x2 for a predicate"),
-    ("ptxas", r"^(mov\.v|st\.async)\S* .*[ ,](-?\d+|1\.5)[,;]", "one constant is cut to many"),
     (
         "ptxas",
-        r"^sust\S*\.v[24]\S* .*\], [^{]",
-        "one value is cut to many, the last of them garbage",
+        r"^(mov\.v|st\.async)\S* .*[ ,](-?\d+|1\.5)[,;]|^sust\S*\.v[24]\S* .*\], [^{]",
+        "one constant is cut to many: bytes of it, then of ptxas's own memory",
     ),
-    ("ptxas", r"^fence\.proxy\S* \[%", "a float is rounded to an address"),
-    ("ptxas", r"^cp\.(reduce\.)?async\.bulk", "operands that are no addresses are made such"),
-    ("ptxas", r"^su(ld|st)(?!\S*\.v[24])\S* (\{|.*\], \{)", "vectors without .v2 or .v4"),
-    # Words that belong to other instructions, which ptxas ignores.
-    ("ptxas", r"^movmatrix\S*\.(bf16|tf32|b1)\b", "a second type of movmatrix"),
-    ("ptxas", r"^fence\.", "fences with words of other fences"),
-    ("ptxas", r"^mma\b(\S*?\.(u?[esbf]\d|bf|tf)\w*){5}", "a fifth type of mma"),
-    ("ptxas", r"^mma(?!\S*block_scale)\S*\.kind::mx", "a kind of scaled products, without scales"),
-    ("ptxas", r"^tex\S*cube\S* .*, 1\.5[,;]", "the low half of a double for a depth"),
-    ("ptxas", r"^tex\S* \{[^}]*\}, %", "a register before the texture, which does not count"),
-    ("ptxas", r"^wmma\.load(\S*?\.(u?[sbf]\d|bf|tf)\w*){2}", "a second type of wmma.load"),
-    ("ptxas", r"^w?mma\S*\.v[24]\b", "mma and wmma with a number of registers"),
+    (
+        "ptxas",
+        r"^(fence\.proxy|cp\.(reduce\.)?async\.bulk)\S* ([-\d]|.*\[(%f|%b128|\d))",
+        "a number or a float is rounded to an address",
+    ),
+    ("ptxas", r"^su(ld|st)(?!\S*\.v[24])\S* (\{|.*\], \{)", "one value is copied to all, or kept"),
+    # Words that belong to other instructions: the code is the same without them.
+    (
+        "ptxas",
+        r"^movmatrix\S*\.(bf16|tf32|b1)\b|^mma\b(\S*?\.(u?[esbf]\d|bf|tf)\w*){5}|^w?mma\S*\.v[24]\b"
+        r"|^mma(?!\S*block_scale)\S*\.kind::mx|^fence\.",
+        "one type more, numbers of registers, kinds of scaled products, words of other fences",
+    ),
+    (
+        "ptxas",
+        r"^(tex|tld4)\S* (\{[^}]*\}, %|.*\], .*, \S+;)",
+        "a register before the texture, or one behind the depth, does not count",
+    ),
 )
 
 

@@ -135,19 +135,3 @@ def test_multicast_stores_and_sums(order, engine):
         assert words[:40].tolist() == list(range(7, 47))
         assert words[40] == 1000 * i + sum(range(40)) and words[41] == 1000 * i + 120
         assert (words[42:] == 1000 * i).all()
-
-
-@pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize(
-    ("update", "after"),
-    [("add.s64", 12), ("min.s32", 5), ("max.u32", 7), ("inc.u32", 0), ("dec.u32", 5),
-     ("and.b32", 5), ("or.b32", 7), ("xor.b32", 2)],
-)  # fmt: skip
-def test_reductions_with_release(update, after, engine):
-    kind = update.partition(".")[2]
-    held = np.full(2, 7, np.uint32)
-    held[1] = 0
-    word, read = ("%d2", "mov.u64 %d2, 5") if "64" in kind else ("%r1", "mov.u32 %r1, 5")
-    body = f"{read}; red.async.release.gpu.global.{update} [%d0], {word};"
-    launch(body, held, engine)
-    assert held.tolist() == [after, 0]

@@ -241,6 +241,38 @@ MEET: alloca.u64 %rd4, 64; mov.u32 %r4, 99; st.local.u32 [%rd4], %r4; st.local.u
     assert (launch(engine, body, (32, 1))[:, 0] == np.arange(32)).all()
 
 
+@pytest.mark.parametrize(("engine", "seed"), [*((x, None) for x in ENGINES), ("vector", 3)])
+def test_each_lane_takes_as_much_room_as_it_asks_for(engine, seed):
+    """Sizes that differ by lane, under a guard, in branches and in loops that lanes leave at
+    different times; ends are saved and restored."""
+    body = """setp.lt.u32 %p1, %r3, 9; and.b32 %r9, %r3, 3; setp.eq.u32 %p2, %r9, 1;
+    alloca.u32 %r4, %r3, 4; @%p2 alloca.u32 %r5, 24; @!%p2 mov.u32 %r5, 1;
+    stacksave.u32 %r12; @%p1 bra FEW; alloca.u32 %r6, 40; bra MEET; FEW: alloca.u32 %r6, %r3, 16;
+MEET: mov.u32 %r7, 0;
+NEXT: alloca.u32 %r8, 8; add.u32 %r7, %r7, 1; setp.lt.u32 %p3, %r7, %r9; @%p3 bra NEXT;
+    @%p2 stackrestore.u32 %r12; alloca.u32 %r10, 4; stacksave.u32 %r11;
+    st.global.v4.u32 [%rd2], {%r4, %r5, %r6, %r8};
+    st.global.v4.u32 [%rd2+16], {%r10, %r11, %r12, %r7};"""
+    wanted = []
+    for lane in range(64):
+        out, end = [0], lane
+
+        def take(size, alignment=8, end=0):
+            start = -(-end // alignment) * alignment
+            return start, start + size
+
+        start, saved = take(24, end=end) if lane & 3 == 1 else (1, end)
+        out.append(start)
+        start, end = take(*((lane, 16) if lane < 9 else (40,)), end=saved)
+        out.append(start)
+        for _ in range(max(1, lane & 3)):
+            start, end = take(8, end=end)
+        out.append(start)
+        start, end = take(4, end=saved if lane & 3 == 1 else end)
+        wanted.append([*out, start, end, saved, max(1, lane & 3)])
+    assert launch(engine, body, (64, 8), block=64, seed=seed).tolist() == wanted
+
+
 KEEPS = """
 .func (.reg .b32 out) keeps(.reg .b32 x)
 { .local .b32 room[4]; st.local.u32 [room+4], x; WAIT ld.local.u32 out, [room+4]; ret; }

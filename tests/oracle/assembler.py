@@ -69,9 +69,10 @@ def refusals(ptxas, statements, target, version):
         if run.returncode == 0:
             return out
         errors = re.findall(r"line (\d+); (?:error|fatal)\s*: (.*)", run.stderr)
-        # What makes the file one of 32-bit code stands in a warning alone.
-        errors = errors or [x[::-1] for x in re.findall(r"(.*) on line '(\d+)'", run.stderr)]
-        named = [(left[(int(line) - HEAD - 1) // 2], message) for line, message in errors]
+        # The address that makes the file one of 32-bit code stands in a warning alone.
+        errors = errors or re.findall(r"32-bit address on line '(\d+)'( .*)", run.stderr)
+        lines = [((int(line) - HEAD - 1) // 2, message) for line, message in errors]
+        named = [(left[i], message) for i, message in lines if i < len(left)]
         if not named:
             # It crashed, or an error without a line: one by one.
             if len(left) == 1:

@@ -6,6 +6,7 @@ import ctypes
 import os
 import struct
 from collections.abc import Callable, Sequence
+from enum import IntEnum
 from functools import cache, lru_cache
 from typing import Any, TypeVar
 
@@ -16,10 +17,19 @@ T = TypeVar("T")
 DRIVER: dict[str, Implementation] = {}
 RUNTIME: dict[str, Implementation] = {}
 
-INVALID_VALUE, OUT_OF_MEMORY, INVALID_IMAGE, INVALID_CONTEXT = 1, 2, 200, 201
-NO_BINARY, INVALID_PTX, INVALID_DEVICE = 209, 218, 101
-INVALID_HANDLE, NOT_FOUND, NOT_READY, NOT_SUPPORTED = 400, 500, 600, 801
-INVALID_FILE = 301
+
+class Code(IntEnum):
+    """What calls return where they fail: a CUresult, and the cudaError_t of that number."""
+
+    INVALID_VALUE, OUT_OF_MEMORY, NOT_INITIALIZED = 1, 2, 3
+    INVALID_SYMBOL, INVALID_DEVICE_FUNCTION = 13, 98  # of the runtime alone
+    INVALID_DEVICE, INVALID_IMAGE, INVALID_CONTEXT = 101, 200, 201
+    NO_BINARY, INVALID_PTX, INVALID_FILE = 209, 218, 301
+    INVALID_HANDLE, ILLEGAL_STATE, NOT_FOUND, NOT_READY = 400, 401, 500, 600
+    ALREADY_REGISTERED, LAUNCH_FAILED, COOPERATIVE_LAUNCH_TOO_LARGE = 712, 719, 720
+    NOT_SUPPORTED, CAPTURE_UNSUPPORTED, CAPTURE_INVALIDATED = 801, 900, 901
+    CAPTURE_MERGE, CAPTURE_UNMATCHED, CAPTURE_UNJOINED, CAPTURED_EVENT = 902, 903, 904, 907
+    GRAPH_UPDATE_FAILED, UNKNOWN = 910, 999
 
 
 class CudaError(Exception):
@@ -28,6 +38,19 @@ class CudaError(Exception):
     def __init__(self, code: int) -> None:
         super().__init__(code)
         self.code = code
+
+
+def refuse_if(wrong: object, code: int = Code.INVALID_VALUE) -> None:
+    """Ends the call with an error code where something is wrong."""
+    if wrong:
+        raise CudaError(code)
+
+
+def present(found: T | None, code: int = Code.INVALID_VALUE) -> T:
+    """What was found; ends the call with an error code where it is None."""
+    if found is None:
+        raise CudaError(code)
+    return found
 
 
 def driver(*names: str) -> Callable[[Implementation], Implementation]:
@@ -61,16 +84,14 @@ def put(address: int, form: str, *values: Any) -> None:
 
 def get(address: int, form: str) -> tuple[Any, ...]:
     """Reads values that a caller points to; raises CudaError for a null pointer."""
-    if not address:
-        raise CudaError(INVALID_VALUE)
+    refuse_if(not address)
     layout = _layout(form)
     return layout.unpack(ctypes.string_at(address, layout.size))
 
 
 def text_at(address: int) -> str:
     """A string in C."""
-    if not address:
-        raise CudaError(INVALID_VALUE)
+    refuse_if(not address)
     return ctypes.string_at(address).decode("utf-8", "replace")
 
 
@@ -116,7 +137,7 @@ class Handles:
         """The object of a handle; raises CudaError for one that is not of the kind."""
         found = self._objects.get(handle)
         if not isinstance(found, kind):
-            raise CudaError(INVALID_HANDLE)
+            raise CudaError(Code.INVALID_HANDLE)
         return found
 
     def end(self, handle: int, kind: type[T]) -> None:

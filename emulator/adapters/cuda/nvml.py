@@ -21,21 +21,9 @@ _SAID = {
 }  # fmt: skip
 
 
-def _ready(*_: int) -> None:
-    """There is nothing to start or to end."""
-
-
-def _count(out: int) -> None:
-    put(out, "I", 1)
-
-
 def _by_index(index: int, out: int) -> int:
     put(out, "Q", _DEVICE)
     return _INVALID if index else 0
-
-
-def _index(device: int, out: int) -> None:
-    put(out, "I", 0)
 
 
 def _name(device: int, out: int, room: int) -> int:
@@ -52,19 +40,6 @@ def _memory(device: int, out: int) -> None:
     put(out, "3Q", space.total, space.total - space.used, space.used)
 
 
-def _capability(device: int, major: int, minor: int) -> None:
-    devices.device_capability(major, minor, 0)
-
-
-def _driver(out: int, room: int) -> int:
-    """There is no driver whose version or branch could be told."""
-    return _UNSUPPORTED
-
-
-def _said(code: int) -> int:
-    return lasting(_SAID.get(code, "Unknown Error"))
-
-
 def _text(out: int, room: int, text: str) -> int:
     if room <= len(text):
         return _TOO_SMALL
@@ -79,12 +54,19 @@ def code_of(code: int) -> int:
 
 #: what is there, by symbol
 NVML: dict[str, Callable[..., int | None]] = {
-    "nvmlInit": _ready, "nvmlInit_v2": _ready, "nvmlInitWithFlags": _ready, "nvmlShutdown": _ready,
-    "nvmlDeviceGetCount": _count, "nvmlDeviceGetCount_v2": _count,
+    # There is nothing to start or to end.
+    **dict.fromkeys(("nvmlInit", "nvmlInit_v2", "nvmlInitWithFlags"), lambda *_: 0),
+    "nvmlShutdown": lambda: 0,
+    **dict.fromkeys(("nvmlDeviceGetCount", "nvmlDeviceGetCount_v2"), lambda out: put(out, "I", 1)),
     "nvmlDeviceGetHandleByIndex": _by_index, "nvmlDeviceGetHandleByIndex_v2": _by_index,
-    "nvmlDeviceGetIndex": _index, "nvmlDeviceGetName": _name, "nvmlDeviceGetUUID": _uuid,
-    "nvmlDeviceGetMemoryInfo": _memory, "nvmlDeviceGetCudaComputeCapability": _capability,
-    "nvmlErrorString": _said, "nvmlSystemGetCudaDriverVersion": DRIVER["cuDriverGetVersion"],
-    "nvmlSystemGetCudaDriverVersion_v2": DRIVER["cuDriverGetVersion"],
-    "nvmlSystemGetDriverBranch": _driver, "nvmlSystemGetDriverVersion": _driver,
+    "nvmlDeviceGetIndex": lambda device, out: put(out, "I", 0),
+    "nvmlDeviceGetName": _name, "nvmlDeviceGetUUID": _uuid, "nvmlDeviceGetMemoryInfo": _memory,
+    "nvmlDeviceGetCudaComputeCapability":
+        lambda device, *out: devices.device_capability(*out, number=0),
+    "nvmlErrorString": lambda code: lasting(_SAID.get(code, "Unknown Error")),
+    # There is no driver whose version or branch could be told.
+    **dict.fromkeys(("nvmlSystemGetDriverBranch", "nvmlSystemGetDriverVersion"),
+                    lambda out, room: _UNSUPPORTED),
+    **dict.fromkeys(("nvmlSystemGetCudaDriverVersion", "nvmlSystemGetCudaDriverVersion_v2"),
+                    DRIVER["cuDriverGetVersion"]),
 }  # fmt: skip

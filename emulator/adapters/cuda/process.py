@@ -9,7 +9,7 @@ import traceback
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from emulator.adapters.cuda.calls import CudaError, after_call, process
+from emulator.adapters.cuda.calls import Code, CudaError, after_call, process
 from emulator.adapters.cuda.settings import settings
 from emulator.adapters.cuda.tables import (
     Function,
@@ -19,7 +19,6 @@ from emulator.adapters.cuda.tables import (
 )
 
 _TARGET = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int, ctypes.c_void_p)
-_NOT_INITIALIZED, _NOT_SUPPORTED, _UNKNOWN = 3, 801, 999
 #: functions of the driver that need no cuInit, as on an H200 (asked 2026-11-28); some others see a
 #: null pointer or a handle that is none first there, and return 1, 201 or 400 instead of 3
 _ANYTIME = (
@@ -77,10 +76,10 @@ def _target(
     def called(index: int, words: int) -> int:
         function, unpack, size, name = rows[index]
         if process.is_forked or (waits[index] and not process.is_initialized):
-            return remember(_NOT_INITIALIZED)
+            return remember(Code.NOT_INITIALIZED)
         if function is None:
             settings().missing(name)
-            return remember(_NOT_SUPPORTED)
+            return remember(Code.NOT_SUPPORTED)
         try:
             with _lock:
                 return function(*unpack(text(words, size))) or 0
@@ -88,7 +87,7 @@ def _target(
             return remember(error.code)
         except Exception:
             traceback.print_exc()
-            return remember(_UNKNOWN)
+            return remember(Code.UNKNOWN)
         finally:
             while after_call:
                 later(*after_call.pop())

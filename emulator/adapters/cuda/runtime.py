@@ -13,13 +13,15 @@ import numpy as np
 
 from emulator.adapters.cuda.calls import (
     DRIVER,
-    INVALID_VALUE,
     RUNTIME,
+    Code,
     CudaError,
     get,
     handles,
     lasting,
+    present,
     put,
+    refuse_if,
     runtime,
     text_at,
 )
@@ -34,8 +36,6 @@ from emulator.adapters.cuda.tables import errors, functions_of, others
 
 __all__ = ["RUNTIME", "remember"]
 
-_INVALID_FUNCTION, _INVALID_SYMBOL, _NOT_READY = 98, 13, 600
-_NO_DEVICE = 101
 _UNKNOWN_CODE = "unrecognized error code"
 
 
@@ -72,7 +72,7 @@ _functions: dict[int, Function] = {}
 
 def remember(code: int) -> int:
     """Keeps the error for ``cudaGetLastError``."""
-    if code not in (0, _NOT_READY):
+    if code not in (0, Code.NOT_READY):
         _thread.error = code
     return code
 
@@ -105,40 +105,24 @@ def init_module(handle: int) -> int:
     return 1
 
 
-@runtime("__cudaRegisterFunction")
-def register_kernel(handle: int, host: int, _: int, name: int, *__: int) -> None:
-    _kernels[host] = (handles.find(handle, _Image), text_at(name))
-
-
-@runtime("__cudaRegisterVar")
-def register_variable(handle: int, host: int, _: int, name: int, *__: int) -> None:
-    _variables[host] = (handles.find(handle, _Image), text_at(name))
-
-
-@runtime("__cudaRegisterManagedVar")
-def register_managed(handle: int, host: int, _: int, name: int, *__: int) -> None:
-    handles.find(handle, _Image).managed.append((host, text_at(name)))
+def _register(
+    known: dict[int, tuple[_Image, str]], handle: int, host: int, _: int, name: int, *__: int
+) -> None:
+    known[host] = handles.find(handle, _Image), text_at(name)
 
 
 def kernel_of(host: int) -> Function:
     """The kernel of a stub, or of a kernel's handle."""
     if host not in _functions:
-        if host not in _kernels:
-            raise CudaError(_INVALID_FUNCTION)
-        image, name = _kernels[host]
+        image, name = present(_kernels.get(host), Code.INVALID_DEVICE_FUNCTION)
         _functions[host] = handles.find(image.load().function(name), Function)
     return _functions[host]
 
 
 def _symbol(host: int) -> tuple[int, int]:
     """Address and size of a variable on the device."""
-    if host not in _variables:
-        raise CudaError(_INVALID_SYMBOL)
-    image, name = _variables[host]
-    place = image.load().places.get(name)
-    if place is None:
-        raise CudaError(_INVALID_SYMBOL)
-    return place
+    image, name = present(_variables.get(host), Code.INVALID_SYMBOL)
+    return present(image.load().places.get(name), Code.INVALID_SYMBOL)
 
 
 # --- errors and devices ---------------------------------------------------------------------------
@@ -156,8 +140,7 @@ def _error_text(code: int, which: str) -> int:
 
 @runtime("cudaSetDevice", "cudaInitDevice")
 def set_device(number: int, *_: int) -> None:
-    if number:
-        raise CudaError(_NO_DEVICE)
+    refuse_if(number, Code.INVALID_DEVICE)
     if not device.context:
         devices.context_set(device.primary_context())
 
@@ -197,22 +180,17 @@ _FURTHER_ON = (
 )  # fmt: skip
 
 
-@runtime("cudaGetDeviceProperties")
-def properties(out: int, number: int) -> None:
-    _write_properties(out, number, _PROPERTIES, _FIELDS)
-
-
 @runtime("cudaGetDeviceProperties_v2")
 def properties_12(out: int, number: int) -> None:
     moved = tuple(
         (offset + next(by for start, by in _FURTHER_ON if offset >= start), form, attribute)
         for offset, form, attribute in _FIELDS
     )
-    _write_properties(out, number, _PROPERTIES_12, _FIELDS_12 + moved)
+    _write_properties(_PROPERTIES_12, _FIELDS_12 + moved, out, number)
 
 
 def _write_properties(
-    out: int, number: int, size: int, fields: Iterable[tuple[int, str, int]]
+    size: int, fields: Iterable[tuple[int, str, int]], out: int, number: int
 ) -> None:
     devices.check_device(number)
     ctypes.memset(out, 0, size)
@@ -245,7 +223,7 @@ def _launching(function: Callable[..., None]) -> Callable[..., None]:
         try:
             function(*given)
         except CudaError as error:
-            raise CudaError(9 if error.code == INVALID_VALUE else error.code) from None
+            raise CudaError(9 if error.code == Code.INVALID_VALUE else error.code) from None
 
     return launch
 
@@ -357,6 +335,11 @@ RUNTIME |= {
     **launches.occupancy_functions("cuda", kernel_of),
     **others(functions_of("runtime"), DRIVER),
     "__cudaRegisterFatBinary": lambda wrapper: handles.add(_Image(wrapper)),
+    "__cudaRegisterFunction": partial(_register, _kernels),
+    "__cudaRegisterVar": partial(_register, _variables),
+    "__cudaRegisterManagedVar": lambda handle, host, _, name, *__: handles.find(
+        handle, _Image
+    ).managed.append((host, text_at(name))),
     "__cudaGetKernel": lambda out, host: put(out, "Q", kernel_of(host) and host),
     "__cudaPushCallConfiguration": lambda *given: _thread.configurations.append(given),
     "cudaPeekAtLastError": lambda: _thread.error,
@@ -364,6 +347,7 @@ RUNTIME |= {
     "cudaGetErrorString": lambda code: _error_text(code, "said"),
     "cudaGetDevice": lambda out: put(out, "i", 0),
     "cudaChooseDevice": lambda out, properties: put(out, "i", 0),
+    "cudaGetDeviceProperties": partial(_write_properties, _PROPERTIES, _FIELDS),
     "cudaDeviceReset": device.reset,
     "cudaGetDeviceFlags": lambda out: put(out, "I", 8),
     "cudaFuncSetAttribute": lambda host, which, value: kernel_of(host).set_attribute(which, value),

@@ -8,16 +8,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import NamedTuple
 
-from emulator.adapters.cuda.calls import (
-    INVALID_VALUE,
-    NOT_SUPPORTED,
-    RUNTIME,
-    CudaError,
-    get,
-    handles,
-    put,
-    runtime,
-)
+from emulator.adapters.cuda.calls import RUNTIME, Code, get, handles, put, refuse_if, runtime
 from emulator.adapters.cuda.driver import arrays, memory, textures
 from emulator.adapters.cuda.driver.arrays import CudaArray, Shape, Side, side_of_array
 
@@ -49,10 +40,8 @@ def channels_at(what: int) -> Channels:
     cannot have, or that is not modelled."""
     *bits, kind = get(what, "iiiii")
     given = [n for n in bits if n]
-    if (kind, bits[0]) not in _FORMATS:
-        raise CudaError(NOT_SUPPORTED)
-    if len(set(given)) > 1 or bits[: len(given)] != given:
-        raise CudaError(INVALID_VALUE)
+    refuse_if((kind, bits[0]) not in _FORMATS, Code.NOT_SUPPORTED)
+    refuse_if(len(set(given)) > 1 or bits[: len(given)] != given)
     return Channels(_FORMATS[kind, bits[0]], len(given))
 
 
@@ -66,23 +55,6 @@ def create_channels(out: int, x: int, y: int, z: int, w: int, kind: int) -> int:
     """Returns a structure: the caller says where, and is told so."""
     put(out, "iiiiI", x, y, z, w, kind)
     return out
-
-
-@runtime("cudaMallocArray")
-def allocate_array(out: int, what: int, width: int, height: int, flags: int) -> None:
-    arrays.create(out, Shape(width, height, 0, *channels_at(what), flags))
-
-
-@runtime("cudaMalloc3DArray")
-def allocate_3d_array(out: int, what: int, width: int, height: int, depth: int, flags: int) -> None:
-    arrays.create(out, Shape(width, height, depth, *channels_at(what), flags))
-
-
-@runtime("cudaMallocMipmappedArray")
-def allocate_mipmaps(
-    out: int, what: int, width: int, height: int, depth: int, levels: int, flags: int
-) -> None:
-    arrays.create_mipmaps(out, Shape(width, height, depth, *channels_at(what), flags), levels)
 
 
 @runtime("cudaArrayGetInfo")
@@ -166,8 +138,7 @@ _given: dict[int, tuple[bytes, bytes]] = {}
 
 @runtime("cudaCreateTextureObject")
 def create_texture(out: int, resource: int, what: int, view: int) -> None:
-    if view:
-        raise CudaError(NOT_SUPPORTED)
+    refuse_if(view, Code.NOT_SUPPORTED)
     held = ctypes.create_string_buffer(_driver_resource(resource))
     texture = ctypes.string_at(what, _TEXTURE_BYTES)
     found = textures.resource_at(ctypes.addressof(held))
@@ -184,8 +155,7 @@ def create_surface(out: int, resource: int) -> None:
 
 @runtime("cudaGetTextureObjectResourceDesc", "cudaGetSurfaceObjectResourceDesc")
 def resource_description(out: int, handle: int) -> None:
-    if handle not in _given:
-        raise CudaError(INVALID_VALUE)
+    refuse_if(handle not in _given)
     ctypes.memmove(out, _given[handle][0], _RESOURCE_BYTES)
 
 
@@ -209,9 +179,20 @@ def _copy_by_word(word: str, rows: bool, *given: int) -> None:
     _copy(to, source, next(left), next(left) if rows else 1, next(left), next(left, 0))
 
 
-RUNTIME["cudaGetChannelDesc"] = lambda out, array: _put_channels(
-    out, handles.find(array, CudaArray).shape
-)
+RUNTIME |= {
+    "cudaGetChannelDesc": lambda out, array: _put_channels(
+        out, handles.find(array, CudaArray).shape
+    ),
+    "cudaMallocArray": lambda out, what, width, height, flags: arrays.create(
+        out, Shape(width, height, 0, *channels_at(what), flags)
+    ),
+    "cudaMalloc3DArray": lambda out, what, width, height, depth, flags: arrays.create(
+        out, Shape(width, height, depth, *channels_at(what), flags)
+    ),
+    "cudaMallocMipmappedArray": lambda out, what, width, height, depth, levels, flags: (
+        arrays.create_mipmaps(out, Shape(width, height, depth, *channels_at(what), flags), levels)
+    ),
+}
 for _word in ("ToArray", "FromArray", "ArrayToArray"):
     for _ending in ("", "Async") if _word != "ArrayToArray" else ("",):
         runtime(f"cudaMemcpy{_word}{_ending}")(partial(_copy_by_word, _word, False))

@@ -10,7 +10,7 @@ import weakref
 import numpy as np
 
 from dtypes import Array
-from emulator.adapters.cuda.calls import INVALID_VALUE, OUT_OF_MEMORY, CudaError
+from emulator.adapters.cuda.calls import Code, CudaError, refuse_if
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.mmap.restype = ctypes.c_void_p
@@ -25,8 +25,7 @@ _WRITABLE = mmap.PROT_READ | mmap.PROT_WRITE
 def map_at(address: int, size: int, protection: int, flags: int, file: int, offset: int) -> int:
     """Maps a part of a file; its address. Raises CudaError where that cannot be."""
     at = _libc.mmap(address or None, size, protection, flags, file, offset)
-    if at in (None, ctypes.c_void_p(-1).value):
-        raise CudaError(OUT_OF_MEMORY)
+    refuse_if(at in (None, ctypes.c_void_p(-1).value), Code.OUT_OF_MEMORY)
     return int(at)
 
 
@@ -48,7 +47,7 @@ class SharedFile:
         try:
             os.ftruncate(self.file, end)
         except OSError:
-            raise CudaError(OUT_OF_MEMORY) from None
+            raise CudaError(Code.OUT_OF_MEMORY) from None
         self._end = end
         array = mapped(self.file, offset, size)
         weakref.finalize(array, self._forget, offset, end - offset).atexit = False
@@ -72,4 +71,4 @@ def opened(process: int, file: int) -> int:
     try:
         return os.open(f"/proc/{process}/fd/{file}", os.O_RDWR)
     except OSError:
-        raise CudaError(INVALID_VALUE) from None
+        raise CudaError(Code.INVALID_VALUE) from None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal, NamedTuple
 
 from dtypes import Array
-from emulator.adapters.cuda.calls import INVALID_VALUE, OUT_OF_MEMORY, CudaError
+from emulator.adapters.cuda.calls import Code, CudaError, present, refuse_if
 from emulator.adapters.cuda.shared import SharedFile, view
 from emulator.errors import OperandError
 from emulator.machine.memory import Memory
@@ -13,8 +13,6 @@ from emulator.memory.arena import ADDRESS_BITS
 
 Kind = Literal["device", "managed", "host", "registered", "mapped", "imported", "variable"]
 _ADDRESSES = 1 << ADDRESS_BITS
-#: CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED
-_REGISTERED = 712
 
 
 class Buffer(NamedTuple):
@@ -47,20 +45,17 @@ class Space:
 
     def new(self, size: int) -> Array:
         """New bytes, which are zero, and which programs cannot reach yet."""
-        if size <= 0:
-            raise CudaError(INVALID_VALUE)
+        refuse_if(size <= 0)
         while self.forgotten:
             self.release(self.forgotten.pop(), "device")
-        if self.used + size > self.total:
-            raise CudaError(OUT_OF_MEMORY)
+        refuse_if(self.used + size > self.total, Code.OUT_OF_MEMORY)
         array, offset = self.file.new(size)
         self._offsets[int(array.ctypes.data)] = offset
         return array
 
     def offset(self, address: int) -> int:
         """Where the buffer at an address lies in its file; CudaError where none does."""
-        if address not in self._offsets or address not in self._kinds:
-            raise CudaError(INVALID_VALUE)
+        refuse_if(address not in self._offsets or address not in self._kinds)
         return self._offsets[address]
 
     def import_(self, array: Array, offset: int) -> int:
@@ -71,19 +66,17 @@ class Space:
 
     def place(self, array: Array, kind: Kind) -> int:
         """Lets programs reach bytes; their address."""
-        if self.used + array.nbytes > self.total:
-            raise CudaError(OUT_OF_MEMORY)
+        refuse_if(self.used + array.nbytes > self.total, Code.OUT_OF_MEMORY)
         self.used += array.nbytes
         return self._add(array, kind)
 
     def register(self, address: int, size: int) -> None:
         """Lets kernels use memory of the program's own."""
-        if not address or size <= 0:
-            raise CudaError(INVALID_VALUE)
+        refuse_if(not address or size <= 0)
         try:
             self._add(view(address, size), "registered")
         except OperandError:
-            raise CudaError(_REGISTERED) from None
+            raise CudaError(Code.ALREADY_REGISTERED) from None
 
     def map(self, address: int, size: int) -> None:
         """Lets kernels use virtual memory, which was counted when it was made."""
@@ -102,9 +95,8 @@ class Space:
 
     def release(self, address: int, *kinds: Kind) -> None:
         """Frees what starts at an address; raises CudaError where nothing of the kinds does."""
-        buffer = self.find(address)
-        if buffer is None or buffer.address != address or buffer.kind not in kinds:
-            raise CudaError(INVALID_VALUE)
+        buffer = present(self.find(address))
+        refuse_if(buffer.address != address or buffer.kind not in kinds)
         self.memory.free(address)
         self.notes.pop(address, None)
         if self._kinds.pop(address) not in ("registered", "mapped", "imported"):
@@ -122,11 +114,9 @@ class Space:
         the GPU's. Raises CudaError at a null pointer and where they reach beyond a buffer."""
         buffer = self.find(address)
         if buffer is None:
-            if size and (device or not address):
-                raise CudaError(INVALID_VALUE)
+            refuse_if(size and (device or not address))
             return address
-        if address + size > buffer.address + buffer.size:
-            raise CudaError(INVALID_VALUE)
+        refuse_if(address + size > buffer.address + buffer.size)
         return int(self.memory.view(address, size).ctypes.data)
 
     def bytes_at(self, address: int, size: int) -> Array:

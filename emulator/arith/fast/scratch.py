@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from typing import ClassVar
+from weakref import WeakSet
 
 import numpy as np
 
@@ -23,9 +25,18 @@ class Scratch:
     """Memory that is kept for the next call, as new pages cost more than the work of many a call:
     a few arrays, the last that were given back, of at most so many bytes in all."""
 
+    _every: ClassVar[WeakSet[Scratch]] = WeakSet()
+
     def __init__(self, arrays: int = 1, most: int = 1 << 26) -> None:
         self._arrays, self._most = arrays, most
         self._free: list[Array] = []
+        self._every.add(self)
+
+    @classmethod
+    def let_go(cls) -> None:
+        """Keeps nothing, as something is about to need much memory for a while."""
+        for each in list(cls._every):
+            each._free.clear()
 
     def take(self, size: int) -> Array:
         """So many bytes, of any contents, from the start of a line on."""

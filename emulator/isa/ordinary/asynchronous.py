@@ -220,12 +220,6 @@ _CLUSTERED = (
     (".space=shared::cluster", "[a:space+]", "[mbarrier:shared]"),
     ("", "[a:+]", "[mbarrier:shared+]"),
 )
-#: operations of red.async, and their types
-_UPDATES = (
-    ("operation=inc|dec", "u32"),
-    ("operation=min|max", "u32|s32"),
-    ("operation=and|or|xor", "b32"),
-)
 _STORED = "b8|b16|b32|b64|u8|u16|u32|u64|s8|s16|s32|s64"
 _STORES = (
     *(
@@ -285,24 +279,27 @@ _STORES = (
             "8.1",
             effects=_REDUCES,
         )
-        for operation, types in (*_UPDATES, ("operation=add", "u32|s32|u64"))
+        for operation, types in (
+            ("operation=inc|dec", "u32"),
+            ("operation=min|max|add", "u32|s32"),
+            ("operation=add", "u64"),
+            ("operation=and|or|xor", "b32"),
+        )
         for space, a, mbarrier in _CLUSTERED
     ),
     *(
         Row(
-            f"{name}!{order}{{.space=global}}.{operation}.type={types}",
+            f"{name}!{order}{{.space=global}}.operation=add.type={types}",
             "[a:space+], b",
             "atomic.update",
             _100,
             version,
             effects=_REDUCES,
         )
-        for name, version, orders, reduced in (
-            ("red.async", "8.7", _RELEASES, (*_UPDATES, ("operation=add", "u32|s32|u64|s64"))),
-            ("multimem.red.async", "9.3", _RELEASES[1:], (("operation=add", "u32|s32|u64"),)),
+        for name, version, order, types in (
+            *(("red.async", "8.7", order, "u32|s32|u64|s64") for order in _RELEASES),
+            ("multimem.red.async", "9.3", _RELEASES[1], "u32|s32|u64"),
         )
-        for order in orders
-        for operation, types in reduced
     ),
 )
 

@@ -6,9 +6,10 @@ called d, p or q:
 
 * ``a:u32`` another type, ``c:stype`` the type in that slot, ``d:wide`` twice the width,
   ``d:to+`` or a wider register, ``a:u32++`` but none of 128 bits; ``a:u32/f16x2`` or a register of
-  that type, too, ``d:u32/`` or of none besides;
+  that type, too, ``a:f32/u32/s32`` of those types, ``d:u32/`` or of none besides;
 * ``mdata!`` is written, too, behind the first operand;
-* ``{e~:s32*2}`` two integers, or one without braces, which is dropped;
+* ``{e~:s32*2}`` two integers, or a number without braces, which is dropped, and nothing behind it;
+  with ``~~`` so is a register of an integer;
 * ``d|p`` a pair of destinations, of which p is a predicate; ``p|q?`` of which the second may be
   left out; ``d~`` may be the sink ``_``, ``_`` must be it; ``c?`` may be left out;
 * ``a.part`` may be followed by a selector of `SELECTORS`, which the rule takes as ``asel``;
@@ -187,8 +188,8 @@ def constants_of(name: str) -> Constants:
 # --- operands -------------------------------------------------------------------------------------
 
 _OPERAND = re.compile(
-    r"(?P<open>[\[{]?)(?P<name>\w+)(?:\.(?P<selector>\w+))?(?P<bare>%?)(?P<written>!?)(?P<sink>~?)(?P<pieces>\^?)(?P<symbol>&?)(?P<where>(?:(?<=&)\w+)?)(?P<braces>\$?)"
-    r"(?::(?P<type>[\w:]*?)(?P<wider>\+*)(?P<also>/\w*)?)?(?:[*;](?P<count>\w+)(?P<less>-\d)?(?:\*(?P<times>\d))?)?"
+    r"(?P<open>[\[{]?)(?P<name>\w+)(?:\.(?P<selector>\w+))?(?P<bare>%?)(?P<written>!?)(?P<sink>~{0,2})(?P<pieces>\^?)(?P<symbol>&?)(?P<where>(?:(?<=&)\w+)?)(?P<braces>\$?)"
+    r"(?::(?P<type>[\w:]*?)(?P<wider>\+*)(?P<also>(?:/\w*)*))?(?:[*;](?P<count>\w+)(?P<less>-\d)?(?:\*(?P<times>\d))?)?"
     r"(?:=(?P<values>[\d.,/-]*))?(?:<(?P<legal>[\d.,/]+)>)?(?:#(?P<kind>\w+))?[\]}]?"
     r"(?:@(?P<when>[\w:]+))?(?P<optional>\??)"
 )
@@ -214,7 +215,7 @@ class OperandPattern:
     type: str
     #: how many plus signs there are
     wider: int
-    #: a slash and a register type that serves, too; a slash alone: none does
+    #: register types that serve, too, each behind a slash; a slash alone: none does
     also: str
     #: no immediate may stand in its place
     bare: bool
@@ -251,6 +252,7 @@ def _pattern(part: str, first: bool, paired: bool) -> OperandPattern:
         values=_values(values) if values else (),
         optional=bool(match["optional"]),
         sink=bool(match["sink"]) or name == "_",
+        sink_register=match["sink"] == "~~",
         symbol=bool(match["symbol"]),
         pieces=(1, 2, 4) if match["pieces"] else (),
         braces=bool(match["braces"]),
@@ -348,7 +350,7 @@ def settle(pattern: OperandPattern, words: dict[str, str], default: str) -> Oper
     elif pattern.type in ("", "wide", *words) and "b32" in types and not pattern.also:
         # ptxas takes it where the opcode says the type, and not where the instruction does.
         also = "f16x2" if TYPES[name].kind != "float" else ""
-    types = tuple(dict.fromkeys((*types, also))) if also else types
+    types = tuple(dict.fromkeys((*types, *also.split("/")))) if also else types
     reads = operand.use == "read"
     constants = constants_of(name) if reads else "none"
     space = words.get(pattern.where, pattern.where)

@@ -1,7 +1,7 @@
 """Textures: PTX ISA 9.7.10. Handles stand in registers, or are named by variables.
 
-Legality is that of ptxas of CUDA 13.5. It takes an integer without braces for the offsets and drops
-it, on every geometry.
+Legality is that of ptxas of CUDA 13.5. In place of offsets it takes an integer without braces, on
+every geometry, and drops it and what stands behind it; a register is the depth, where there is one.
 """
 
 from collections.abc import Iterator
@@ -9,7 +9,8 @@ from functools import partial
 
 from emulator.isa.ordinary.row import Row, doing
 
-_COMPARED = "{{e~:s32*{axes}}}?, c:f32?"
+_DEPTH = "c:f32/u32/s32?"
+_COMPARED = f"{{{{e~:s32*{{axes}}}}}}?, {_DEPTH}"
 #: geometries; the registers that their coordinates take, "a" where the number of a layer leads;
 #: the registers of offsets and of derivatives; what may stand behind floating-point coordinates
 _FLAT = (("2d", "2", 2, _COMPARED), ("a2d", "a4", 2, _COMPARED))
@@ -19,7 +20,8 @@ _PLAIN = (
     *_FLAT,
     ("3d", "4", 4, "{{e~:s32*{axes}}}?"),
 )
-_CUBES = (("cube", "4", 4, "c:b32?"), ("acube", "a4", 4, "c:b32?"))
+_ON_A_CUBE = f"{{{{e~:s32*0}}}}?, {_DEPTH}"
+_CUBES = (("cube", "4", 4, _ON_A_CUBE), ("acube", "a4", 4, _ON_A_CUBE))
 #: the components of a texel, and the registers that they take
 _RESULTS = (("v4.type=u32|s32|f32", 4), ("v4.type=f16", 4), ("v2.type=f16x2", 2))
 _Fetch = partial(Row, later_operands=(("p", "7.1"),), dropped="uni")
@@ -34,7 +36,7 @@ def _fetches() -> Iterator[Row]:
             slopes = f"{{dx:f32/*{axes}}}, {{dy:f32/*{axes}}}"
             of_types = {"f32": more.format(axes=axes)}
             if (geometry, given, axes, more) in _PLAIN:
-                of_types["s32"] = f"{{e~:s32*{axes}}}?"
+                of_types["s32"] = f"{{e~~:s32*{axes}}}?"
             for ctype, behind in of_types.items():
                 form = f"geometry={geometry}.{words}.ctype={ctype}"
                 fetch = f"{d}, [t:texture;{given}]"
@@ -46,7 +48,7 @@ def _fetches() -> Iterator[Row]:
             # A sample's number leads; textures of CUDA have no other than sample 0.
             for geometry, given in (("2dms", "4"), ("a2dms", "a4")):
                 form = f"{base}geometry={geometry}.{words}.ctype=s32"
-                operands = f"{d}, [t:texture;{given}], {{e~:s32*2}}?"
+                operands = f"{d}, [t:texture;{given}], {{e~~:s32*2}}?"
                 yield _Fetch(f"tex.{form}", operands)
 
 

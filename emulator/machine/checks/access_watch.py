@@ -45,9 +45,9 @@ class AccessWatch(Reporter):
         super().__init__(all_, wave)
         self.sync = Synchronisation(self)
         self.shared = SharedAccesses(self.clocks, wave.shared_bytes, all_.granules["shared"])
-        self.local_written: Bools = np.zeros((len(wave.thread), 0), np.bool_)
+        self.local_written: Bools = np.zeros((wave.lanes, 0), np.bool_)
         #: of lanes, the event of their last access to shared memory that was no flag
-        self.accessed = np.zeros(len(wave.thread), np.int32)
+        self.accessed = np.zeros(wave.lanes, np.int32)
         #: words of shared memory that are mbarriers, as `BARRIER` or `OVERWRITTEN`
         self.barriers = np.zeros(wave.shared.size // 8, np.int8)
         #: blocks with lanes of other blocks that know that they have started

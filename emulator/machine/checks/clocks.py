@@ -66,7 +66,7 @@ class Clocks:
 
     def __init__(self, wave: Wave) -> None:
         self.wave = wave
-        lanes, blocks = len(wave.thread), len(wave.ctas)
+        lanes, blocks = wave.lanes, len(wave.ctas)
         self.per_block = wave.lanes_per_cta
         self.per_cluster = wave.lanes_per_cta * wave.cluster_size
         #: (aspect, lane): what the lane itself, its warp, its block know; PLAIN of the lane itself
@@ -314,7 +314,7 @@ class Clocks:
 
     def _need_matrix(self) -> Events:
         if self.matrix is None:
-            clusters = len(self.wave.thread) // self.per_cluster
+            clusters = self.wave.lanes // self.per_cluster
             shape = (_COUNT, clusters, self.per_cluster, self.per_cluster + _BARRIERS)
             if np.prod(shape, dtype=np.int64) > _MOST_ELEMENTS * _COUNT:
                 raise UnsupportedError(

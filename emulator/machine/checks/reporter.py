@@ -125,7 +125,7 @@ class Reporter:
         self.storing: tuple[Lanes, Bools] | None = None
         #: of a store of what nobody wrote, what is to be said of lanes that reach global memory
         self.publishing: Callable[[Lanes], None] | None = None
-        lanes = len(wave.thread)
+        lanes = wave.lanes
         self.copies, self.bulk, self.wgmma = Groups(lanes), Groups(lanes), Groups(lanes)
         self.words_per_cluster = wave.shared_bytes // 8 * wave.cluster_size
         #: of lanes, the event of the last fence of any sort

@@ -234,7 +234,7 @@ class Synchronisation:
     def _raise(self, place: int, told: Events) -> None:
         have = self.flags.get(place)
         if have is None:
-            heard = np.zeros(len(self.watch.wave.thread), np.int32)
+            heard = np.zeros(self.watch.wave.lanes, np.int32)
             self.flags[place] = SharedFlag(told, self.watch.now, heard)
         else:
             have.told, have.event = wider(have.told, told), self.watch.now

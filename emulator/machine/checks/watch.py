@@ -47,7 +47,7 @@ class Watch(AsyncWatch):
         self.tensor_cores = TensorCoreChecks(self)
         self.shared.tensor_core_reads = self.tensor_cores.conflicts
         #: of warps, how often they have executed setmaxnreg, and where the last one did
-        self.counted, self.setting = np.zeros(len(wave.thread) // WARP, np.int64), 0
+        self.counted, self.setting = np.zeros(wave.lanes // WARP, np.int64), 0
         #: of blocks, what their threads knew when they ended
         self.farewell: dict[int, Events] = {}
         #: of warps, by the pc of a statement that waits for lanes: its membermask, and who is there
@@ -55,7 +55,7 @@ class Watch(AsyncWatch):
         #: by warp and pc of a statement that waits for lanes: they have gone elsewhere
         self.missed: dict[tuple[int, int], Missed] = {}
         #: warps of which only some lanes have returned from an inner call of a recursion
-        self.parted = np.zeros(len(wave.thread) // WARP, np.bool_)
+        self.parted = np.zeros(wave.lanes // WARP, np.bool_)
 
     # --- calls ---
 

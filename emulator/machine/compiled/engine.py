@@ -35,7 +35,7 @@ _NO_LIMIT = 1 << 62
 _COLD = 0.02
 #: lanes that run together where the kernel is a native function, which its threads share, and bytes
 #: of their registers
-_NATIVE_LANES, _NATIVE_BYTES = 1 << 20, 1 << 25
+_NATIVE_LANES, _NATIVE_BYTES = 1 << 20, 1 << 24
 
 
 class Blocks(engine.Blocks):
@@ -133,7 +133,7 @@ class CompiledWave(Wave):
         """False if a function that so many warps call next is to clear shared memory, each thread
         the rows of its blocks: from then on it is."""
         was = self._is_clear
-        if warps * WARP == len(self.thread):
+        if warps * WARP == self.lanes:
             self._is_clear = True
             return was
         return self.shared is not None
@@ -260,7 +260,11 @@ class Grid(engine.Grid):
         if not is_native:
             return super().lanes_together()
         assert loop is not None
-        return min(_NATIVE_LANES, _NATIVE_BYTES // loop.bytes_of_lane)
+        lanes = min(_NATIVE_LANES, _NATIVE_BYTES // loop.bytes_of_lane)
+        # All waves are as large: as few as there can be, and no more memory than they need.
+        block, left = -(-self.threads // WARP) * WARP, self._last - self._started
+        waves = -(-left // max(1, lanes // block))
+        return -(-left // waves) * block
 
 
 class LazyGrid(Grid):

@@ -41,6 +41,7 @@ from emulator.machine.compiled.loop_function import (
     STORED,
     TOTALS,
     LoopFunction,
+    bytes_of_number,
 )
 from emulator.machine.compiled.loops import Part, loops_of, stands_alone, threads_of_barrier
 from emulator.machine.compiled.segment import SIGNATURE, WORTH_A_THREAD, seconds_to_compile, work_of
@@ -230,7 +231,8 @@ class Loop:
             threads += layout.warps * self._usual * self._work // WORTH_A_THREAD
             threads = min(threads, processors())
         while True:
-            call = _Call(s, layout, limit, turns, room, together)
+            size = bytes_of_number(len(self.parts))
+            call = _Call(s, layout, limit, turns, room, together, np.dtype(f"uint{8 * size}"))
             self._native.run(s, layout, call, threads)
             self._usual = -(-call.total("parts") // len(call.records))
             learned = by_kernels(self._engine, self._native.learn)
@@ -311,8 +313,16 @@ class _Call:
     _table: ClassVar[Scratch] = Scratch()
 
     def __init__(
-        self, s: Strand, layout: Layout, limit: int, turns: int, room: int, together: int
+        self,
+        s: Strand,
+        layout: Layout,
+        limit: int,
+        turns: int,
+        room: int,
+        together: int,
+        number: np.dtype[Any],
     ) -> None:
+        """`number`: the type of the numbers of parts."""
         warps = layout.warps
         self.starts = np.arange(0, warps, together)
         self.low = np.full(warps, s.pc, np.uint32)
@@ -326,8 +336,8 @@ class _Call:
         self.pcs = self._lanes.take(warps * WARP * 4).view(np.uint32).reshape(warps, WARP)
         row = len(COPIED) * self.low.itemsize * together
         self.copies = self._groups.take(len(self.starts) * (row + -row % LINE))
-        held = self._traces.take(2 * len(self.starts) * room)
-        self.trace = held.view(np.uint16).reshape(len(self.starts), room)
+        held = self._traces.take(number.itemsize * len(self.starts) * room)
+        self.trace = held.view(number).reshape(len(self.starts), room)
         kept = self._records.take(8 * len(self.starts) * len(RECORD))
         self.records = kept.view(np.int64).reshape(-1, len(RECORD))
         self.totals = at_line(np.empty(2 * LINE, np.uint8))[:LINE].view(np.int64)
@@ -475,6 +485,7 @@ class _Native:
 
     def run(self, s: Strand, layout: Layout, call: _Call, threads: int) -> None:
         held: list[Any] = []
+        compute, arena = self._function.now(), s.wave.grid.arena
         registers, room = self._registers, self._registers.take(layout.warps)
         arguments = self._arguments(s, layout, room, held)
         call.put(clear=int(not s.wave.is_clear(layout.warps)))
@@ -482,7 +493,6 @@ class _Native:
         row = registers.bytes_of_warp if registers.bytes_of_warp * call.together <= near.MOST else 0
         table = self._tables[row == 0]
         call.put(arguments=arguments.size, row=row, near=address_of(table))
-        compute, arena = self._function.now, s.wave.grid.arena
         shared = address_of(arguments), address_of(context), address_of(call.words)
 
         def run(threads: int, reach: tuple[int, int] | None = None) -> int:

@@ -68,6 +68,11 @@ COPIED = ("low", "mask")
 _MIX = 0x9E3779B97F4A7C15
 
 
+def bytes_of_number(parts: int) -> int:
+    """Bytes of the number of one of so many parts, as traces have it."""
+    return 1 if parts <= 1 << 8 else 2
+
+
 class LoopText(NamedTuple):
     """A loop as text for LLVM, and the arrays that it takes: words of the strand, or a register."""
 
@@ -377,8 +382,9 @@ class LoopFunction(NativeFunction):
         b = self.b
         trace = b.mul(self._group, self._given["room"])
         at = b.add(trace, b.load(self._count["parts"], typ=LONG))
-        place = b.inttoptr(b.add(self._given["trace"], b.shl(at, LONG(1))), POINTER)
-        b.store(ir.IntType(16)(number), place)
+        size = bytes_of_number(len(self._parts))
+        place = b.inttoptr(b.add(self._given["trace"], b.mul(at, LONG(size))), POINTER)
+        b.store(ir.IntType(8 * size)(number), place)
         mixed = b.xor(b.load(self._count["hash"], typ=LONG), LONG(number + 1))
         b.store(b.mul(mixed, LONG(_MIX)), self._count["hash"])
         self._add("statements", LONG(part.count))

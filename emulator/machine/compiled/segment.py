@@ -144,7 +144,7 @@ class _Native:
 
     def __call__(self, s: Strand) -> int | None:
         """Runs all statements in all lanes; the number of one that a lane must not execute."""
-        layout = layout_of(s)
+        layout, compute = layout_of(s), self._function.now()
         held: list[Any] = []
         words = [address_of(layout.present), 0 if layout.slots is None else WARP]
         for given in self._inputs[1:]:
@@ -162,7 +162,7 @@ class _Native:
         threads = 1 + work // WORTH_A_THREAD
         cuts = layout.starts[cuts_of(len(layout.starts) - 1, threads)]
         shared = address_of(arguments), address_of(context)
-        found = in_native_parts(self._function.now, cuts, threads, *shared)
+        found = in_native_parts(compute, cuts, threads, *shared)
         self._function.ran(perf_counter() - begun)
         if min(found) < 0:
             return min(-1 - result for result in found if result < 0)

@@ -97,19 +97,20 @@ def merged(traces: Array, groups: Array, lengths: Array, parts: int) -> tuple[Ar
     """The parts, of so many, that groups execute whose traces have these lengths, the lowest first
     and together where they are at the same; and how many had been executed when each group went on
     last."""
-    ends, out = np.zeros_like(lengths), np.empty(int(lengths.sum()), np.uint16)
+    ends, out = np.zeros_like(lengths), np.empty(int(lengths.sum()), traces.dtype)
     heads, positions, following = np.full(parts, -1), np.zeros_like(lengths), np.empty_like(lengths)
     arrays = groups, lengths, positions, ends, following, heads, out, traces
-    count = _merge()(*map(address_of, arrays), traces.shape[1], len(groups))
+    count = _merge(traces.itemsize)(*map(address_of, arrays), traces.shape[1], len(groups))
     return out[:count], ends
 
 
-@lru_cache(maxsize=1)
-def _merge() -> Any:
+@lru_cache(maxsize=2)
+def _merge(size: int) -> Any:
     """``merge(groups, lengths, positions, ends, following, heads, out, traces, room, count)``: see
     `merged`. Groups wait at their next parts, in lists: `heads` has the first of each part,
-    `following` the next of each group, -1: none. The number of parts in `out`."""
-    half, module = ir.IntType(16), ir.Module("merge")
+    `following` the next of each group, -1: none. The number of parts in `out`, whose numbers have
+    so many bytes."""
+    kind, module = ir.IntType(8 * size), ir.Module("merge")
     type_ = ir.FunctionType(LONG, [*[POINTER] * 8, *[LONG] * 2])
     function = ir.Function(module, type_, "merge")
     groups, lengths, positions, ends, following, heads, out, traces, room, count = function.args
@@ -133,7 +134,7 @@ def _merge() -> Any:
 
     def wait(i: Any, position: Any, least: Any) -> Any:
         """A group waits at its next part; the less of this and `least`."""
-        part = word(traces, b.add(b.mul(word(groups, i), room), position), half)
+        part = word(traces, b.add(b.mul(word(groups, i), room), position), kind)
         part = b.zext(part, LONG)
         put(following, i, word(heads, part))
         put(heads, part, i)
@@ -169,7 +170,7 @@ def _merge() -> Any:
     b.cbranch(b.icmp_unsigned("==", head, LONG(-1)), find, take)
     b.position_at_end(take)
     put(heads, low, LONG(-1))
-    put(out, parts, b.trunc(low, half))
+    put(out, parts, b.trunc(low, kind))
     b.branch(each)
     b.position_at_end(each)
     going = j, now, lowest = phis(3)

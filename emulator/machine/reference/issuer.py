@@ -131,11 +131,11 @@ class Issuer:
         return self.arena.of_devices(addresses, size)
 
     @property
-    def stack_top(self) -> int:
+    def stack_top(self) -> Words:
         return self.thread.frames[-1].top
 
-    def set_stack(self, end: int) -> None:
-        self.thread.frames[-1].stack = end
+    def set_stack(self, end: Words) -> None:
+        self.thread.frames[-1].stack = int(end)
 
     def need_local(self, size: int) -> None:
         self.thread.need_local(size)

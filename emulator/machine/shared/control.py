@@ -25,14 +25,17 @@ class CallFrame(ABC):
 
     def __init__(self, function: Function, local: int, return_pc: int) -> None:
         self.function = function
-        #: where the call's local memory starts, and the end of what alloca has taken; 0: nothing
-        self.local, self.stack = local, 0
+        #: where the call's local memory starts
+        self.local = local
+        #: the end of what alloca has taken, of all threads or of each; 0: nothing
+        self.stack: Words = 0
         self.return_pc = return_pc
 
     @property
-    def top(self) -> int:
-        """First byte of local memory that the call does not take."""
-        return max(self.stack, self.local + self.function.local_bytes)
+    def top(self) -> Words:
+        """First byte of local memory that the call does not take, of all threads or of each."""
+        least, end = self.local + self.function.local_bytes, self.stack
+        return max(end, least) if isinstance(end, int) else np.maximum(end, least)
 
     @abstractmethod
     def take(self: F, index: int, other: F, given: int) -> None:
@@ -106,7 +109,8 @@ def enter(who: Caller[F], callee: Function, call: Call, following: int) -> int:
     if len(who.frames) > MOST_CALLS:
         raise Failure("stack overflow", f"more than {MOST_CALLS} calls within calls", 0)
     caller = who.frames[-1]
-    frame = who.begin(callee, -(-caller.top // 16) * 16, following)
+    # Calls of all threads start at one place.
+    frame = who.begin(callee, -(-int(np.max(caller.top)) // 16) * 16, following)
     who.need_local(frame.local + callee.local_bytes)
     given = [bound.index for bound in call.arguments if isinstance(bound, Register)]
     for index, passed in zip(callee.parameter_registers, given, strict=True):

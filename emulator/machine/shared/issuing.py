@@ -250,11 +250,11 @@ class Executor(Writer, Protocol):
         """Makes mbarriers of a layout that expect counts of arrivals."""
 
     @property
-    def stack_top(self) -> int:
+    def stack_top(self) -> Words:
         """First byte of local memory that no call of the threads takes."""
 
-    def set_stack(self, end: int) -> None:
-        """Says where the stack of the threads' call ends."""
+    def set_stack(self, end: Words) -> None:
+        """Says where the stack of each thread's call ends."""
 
     def need_local(self, size: int) -> None:
         """Makes room for so many bytes of local memory in each thread."""

@@ -8,10 +8,12 @@ import numpy as np
 from emulator.machine.shared.issuing import Executor, LaneOperands, MakeAtOnce, RunAtOnce
 from emulator.machine.shared.operands import word_type
 
+#: more than any thread has
+_MOST = np.uint64(1 << 40)
+
 
 def allocate(operands: LaneOperands) -> RunAtOnce:
-    """alloca: room until the function returns. Lanes that run together take as much as the one that
-    asks for most."""
+    """alloca: room until the function returns, in each thread as much as it asks for."""
     type_ = operands.ins.types[-1]
     size = operands.word("size", type_)
     write = operands.result(operands.statement.operands["d"], type_)
@@ -19,8 +21,8 @@ def allocate(operands: LaneOperands) -> RunAtOnce:
 
     def run(who: Executor) -> None:
         start = -(-who.stack_top // alignment) * alignment
-        end = start + int(np.max(size(who)))
-        who.need_local(end)
+        end = start + np.minimum(size(who), _MOST).astype(np.int64)
+        who.need_local(int(np.max(end)))
         who.set_stack(end)
         write(who, start)
 
@@ -37,7 +39,7 @@ def save(operands: LaneOperands) -> RunAtOnce:
 def restore(operands: LaneOperands) -> RunAtOnce:
     """stackrestore: the stack ends there again."""
     read = operands.word("a", word_type(operands.statement.signature["a"]))
-    return lambda who: who.set_stack(int(np.max(read(who))))
+    return lambda who: who.set_stack(read(who))
 
 
 AT_ONCE: dict[str, MakeAtOnce] = {"alloca": allocate, "stacksave": save, "stackrestore": restore}

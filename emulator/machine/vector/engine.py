@@ -324,7 +324,7 @@ class Grid:
 
     def need_local(self, wave: Wave, size: int) -> None:
         """Room for so many bytes of local memory in each thread."""
-        have, threads = wave.local.shape[1], len(wave.thread)
+        have, threads = wave.local.shape[1], wave.lanes
         if size > have:
             check_local(size, 0)
             most = min(MOST_LOCAL, _LOCAL_OF_ALL // threads // 64 * 64)

@@ -151,11 +151,19 @@ class Executor:
     # --- the stack ---
 
     @property
-    def stack_top(self) -> int:
-        return self.strand.frames[-1].top
+    def stack_top(self) -> Words:
+        top = self.strand.frames[-1].top
+        return top if isinstance(top, int) else selected(top, self.mask)
 
-    def set_stack(self, end: int) -> None:
-        self.strand.frames[-1].stack = end
+    def set_stack(self, end: Words) -> None:
+        frame = self.strand.frames[-1]
+        ends = np.asarray(end, np.int64)
+        if ends.size == 1 and self.mask is None:
+            frame.stack = int(ends.reshape(-1)[0])
+            return
+        held = np.array(np.broadcast_to(frame.stack, len(self.strand)), np.int64)
+        held[self.positions if self.positions is not None else ...] = ends
+        frame.stack = held
 
     def need_local(self, size: int) -> None:
         self.strand.need_local(size)

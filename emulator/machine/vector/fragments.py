@@ -44,7 +44,7 @@ def whole(s: Strand, lanes: int, ins: Instruction) -> None:
 
 def _aligned(s: Strand, lanes: int) -> bool:
     first, last = s.lanes[::lanes], s.lanes[lanes - 1 :: lanes]
-    started = s.wave.thread[first] % lanes == 0
+    started = first % s.wave.lanes_per_cta % lanes == 0
     return bool((started & (last - first == lanes - 1)).all())
 
 

@@ -35,13 +35,13 @@ def special(strand: Strand, name: str) -> Array:
 
 def _words(wave: Wave, name: str) -> Array:
     """The words of all lanes of a wave; waves of one size share what is the same in all blocks."""
-    shared, key = wave.grid.specials, (name, len(wave.thread))
+    shared, key = wave.grid.specials, (name, wave.lanes)
     if key in shared:
         return shared[key]
     if is_of_thread(name):
         shared[key] = np.tile(words_of_block(wave, name), len(wave.ctas))
         return shared[key]
-    words = _read(wave, name, wave.thread[:1], wave.ctas)
+    words = _read(wave, name, np.zeros(1, np.int64), wave.ctas)
     return words if len(words) == 1 else np.repeat(words, wave.lanes_per_cta)
 
 
@@ -50,7 +50,7 @@ def words_of_block(wave: Wave, name: str) -> Array:
     place in it."""
     shared, key = wave.grid.specials, (name, wave.lanes_per_cta)
     if key not in shared:
-        thread = wave.thread[: wave.lanes_per_cta]
+        thread = np.arange(wave.lanes_per_cta)
         words = np.broadcast_to(_read(wave, name, thread, wave.ctas[:1]), len(thread))
         shared[key] = np.ascontiguousarray(words)
     return shared[key]

@@ -24,6 +24,7 @@ from emulator.errors import UnsupportedError
 from emulator.layout.lanemap import WARP as WARP
 from emulator.layout.lanemap import WARPGROUP as WARPGROUP
 from emulator.machine.shared.control import CallFrame
+from emulator.machine.shared.operands import Words
 from emulator.machine.shared.waiting import State
 
 if TYPE_CHECKING:
@@ -39,6 +40,26 @@ class Parked(Exception):
 def _spread(words: Array, count: int) -> Array:
     """Words of so many lanes, also where one word stands for all."""
     return words if len(words) == count else np.broadcast_to(words, (count, *words.shape[1:]))
+
+
+#: places of all lanes
+EVERY = slice(None)
+
+
+def _at(words: Words, places: Lanes) -> Words:
+    """Numbers of the lanes at some places, where one may stand for all."""
+    return words if isinstance(words, int) else words[places]
+
+
+def _together(parts: Sequence[tuple[Words, Lanes | slice]], count: int) -> Words:
+    """The numbers of all lanes from those at some places, the last ones of a place."""
+    first = parts[0][0]
+    if isinstance(first, int) and all(isinstance(x, int) and x == first for x, _ in parts):
+        return first
+    out = np.zeros(count, np.int64)
+    for words, places in parts:
+        out[places] = words
+    return out
 
 
 class Frame(CallFrame):
@@ -57,7 +78,9 @@ class Frame(CallFrame):
     ) -> None:
         super().__init__(function, local, return_pc)
         if base:
-            self.local, self.return_pc, self.stack = base.local, base.return_pc, base.stack
+            self.local, self.return_pc = base.local, base.return_pc
+            if places is not None:
+                self.stack = _at(base.stack, places)
         self.lanes = lanes
         #: what the registers are taken from that are None here, and where the lanes stand in it
         self.base, self.places = base, places
@@ -119,7 +142,7 @@ class Frame(CallFrame):
         has read or written it has the registers in the bits `live`."""
         assert self.places is not None
         made = Frame(self.function, self.lanes[chosen], self.base, places=self.places[chosen])
-        made.stack = self.stack
+        made.stack = _at(self.stack, chosen)
         fetched, registers = self.fetched, made.registers
         for index, words in enumerate(self.registers):
             if words is not None and live >> index & 1:
@@ -271,7 +294,9 @@ class Strand:
         for frame, live in zip(self.frames, live_there, strict=True):
             assert frame.base is not None
             frame.base.absorb([frame.beside(going, live)])
-            frame.base.stack = max(frame.base.stack, frame.stack)
+            assert frame.places is not None
+            gone = _at(frame.stack, going), frame.places[going]
+            frame.base.stack = _together([(frame.base.stack, EVERY), gone], len(frame.base.lanes))
         assert self.frames[0].places is not None
         other.arrivals.append(self.frames[0].places[going])
         frames = zip(self.frames, live_here, strict=True)
@@ -324,7 +349,8 @@ class Strand:
         for depth, frame in enumerate(self.frames):
             parts = [child.frames[depth] for child in self.children]
             frame.absorb(parts)
-            frame.stack = max(part.stack for part in parts)
+            places = [(part.stack, part._places(frame)) for part in parts]
+            frame.stack = _together(places, len(frame.lanes))
         self.read = self.frames[-1].read
         self.pc, self.epoch = first.pc, max(child.epoch for child in self.children)
         for child in self.children:
@@ -365,7 +391,8 @@ def joined(parts: Sequence[Frame], lanes: Lanes, order: Lanes, live: int) -> Fra
             "have called since: leave out seed=, or take engine='reference'"
         )
     made = Frame(parts[0].function, lanes, local=parts[0].local)
-    made.stack = max(part.stack for part in parts)
+    ends = np.split(np.argsort(order), np.cumsum([len(part.lanes) for part in parts])[:-1])
+    made.stack = _together([(x.stack, at) for x, at in zip(parts, ends, strict=True)], len(lanes))
     for index in range(len(made.registers)):
         if live >> index & 1 and any(part.was_written(index) for part in parts):
             made.registers[index] = _joined(parts, index, order)

@@ -128,7 +128,7 @@ class TextGrid(Grid):
         if self._has_barriers:
             wave.renew_barriers()
         if self.function.local_bytes or wave.local_bytes:
-            wave.local, wave.local_bytes = np.zeros((len(wave.thread), 0), np.uint8), 0
+            wave.local, wave.local_bytes = np.zeros((wave.lanes, 0), np.uint8), 0
             self.need_local(wave, self.function.local_bytes)
         wave.start(self.function, self._load)
         self._marks.pop("whole", None)  # which lanes end is another thing every time

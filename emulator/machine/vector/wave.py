@@ -145,14 +145,15 @@ class Wave:
         grid = self.grid
         self.warps_per_cta = -(-grid.threads // WARP)
         self.lanes_per_cta: int = self.warps_per_cta * WARP
-        #: for each lane the number of its thread in the block, and whether it has not ended
-        self.thread, self._started, self.alive, self._bits = self._numbers()
+        #: lanes of all blocks, and whether each has not ended
+        self.lanes = len(self.ctas) * self.lanes_per_cta
+        self._started, self.alive, self._bits = self._numbers()
         #: changes whenever lanes end
         self.version = 0
         #: bytes of a row of shared memory, and those that may be accessed
         self.shared_bytes, self.shared_limit = grid.shared_bytes, grid.shared_limit
         self.shared = self._shared_memory() if memory is None else memory
-        self.local = np.zeros((len(self.thread), 0), np.uint8)
+        self.local = np.zeros((self.lanes, 0), np.uint8)
         #: bytes of it that threads may use: there may be room for more
         self.local_bytes = 0
         self.cluster_size = math.prod(grid.cluster)
@@ -168,7 +169,7 @@ class Wave:
         #: where the strand that ran last lets others go first; None: it ended otherwise
         self._gave_way: Block | None = None
         #: asynchronous operations under way
-        self.pending = Pending(len(self.thread), grid.async_order, grid.seed)
+        self.pending = Pending(self.lanes, grid.async_order, grid.seed)
         self.products = Products(grid.async_order, grid.seed)
         #: tensor memory of the blocks that have used it, by their rows
         self.tensor: dict[int, TensorMemory] = {}
@@ -188,20 +189,20 @@ class Wave:
     @cached_property
     def warpgroup(self) -> Lanes:
         """For each lane the number of its warpgroup in the wave; blocks start with a new one."""
-        row = np.arange(len(self.thread)) // self.lanes_per_cta
-        groups = row * -(-self.lanes_per_cta // WARPGROUP) + self.thread // WARPGROUP
+        row, thread = np.divmod(np.arange(self.lanes), self.lanes_per_cta)
+        groups = row * -(-self.lanes_per_cta // WARPGROUP) + thread // WARPGROUP
         return cast(Lanes, groups)
 
     # --- start and end ---
 
     def renew(self) -> None:
         """Nothing has happened yet: the same blocks may run once more."""
-        _, _, self.alive, self._bits = self._numbers()
+        _, self.alive, self._bits = self._numbers()
         self.version = self.executed = self.vain = 0
         self.ready, self.waiting = [], []
         self.tensor, self.pairs = {}, Pairs()
 
-    def _numbers(self) -> tuple[Lanes, Lanes, Array, Bits | None]:
+    def _numbers(self) -> tuple[Lanes, Array, Bits | None]:
         return _numbered(self.lanes_per_cta, self.grid.threads, len(self.ctas))
 
     def _shared_memory(self) -> Array:
@@ -513,7 +514,7 @@ class Wave:
     def warps_of(self, strand: Strand) -> Warps:
         """The warps that a strand's lanes belong to."""
         found: Warps | None = strand.marks.get("warps")
-        if found is None and len(strand) == len(self.thread):
+        if found is None and len(strand) == self.lanes:
             found = strand.marks["warps"] = _every_warp(len(strand) // WARP)
         if found is None:
             found = strand.marks["warps"] = Warps.of(strand.lanes)
@@ -536,8 +537,8 @@ class Wave:
 
     def warpgroups_in_grid(self, lanes: Lanes) -> list[int]:
         """Numbers in the grid of the warpgroups that lanes belong to, one after the other."""
-        blocks = self.ctas[lanes // self.lanes_per_cta]
-        numbers = blocks * WARPGROUPS + self.thread[lanes] // WARPGROUP
+        row, thread = np.divmod(lanes, self.lanes_per_cta)
+        numbers = self.ctas[row] * WARPGROUPS + thread // WARPGROUP
         return list(dict.fromkeys(numbers.tolist()))
 
     @property
@@ -561,8 +562,8 @@ class Wave:
     def coordinates(self, lane: int) -> tuple[tuple[int, int, int], tuple[int, int, int]]:
         """Block and thread of a lane, for messages."""
         grid = self.grid
-        cta, thread = int(self.ctas[lane // self.lanes_per_cta]), int(self.thread[lane])
-        return _unravel(cta, grid.size), _unravel(thread, grid.block)
+        row, thread = divmod(lane, self.lanes_per_cta)
+        return _unravel(int(self.ctas[row]), grid.size), _unravel(thread, grid.block)
 
 
 class Checks(NamedTuple):
@@ -578,24 +579,24 @@ class Checks(NamedTuple):
     wave: Callable[[Any, Wave], WaveWatch]
 
 
-def _numbered(lanes: int, threads: int, blocks: int) -> tuple[Lanes, Lanes, Array, Bits | None]:
-    """For each lane of so many blocks the number of its thread, the lanes that have a thread, a
-    mask of them and its bits by warp: waves share them."""
+def _numbered(lanes: int, threads: int, blocks: int) -> tuple[Lanes, Array, Bits | None]:
+    """Of so many blocks the lanes that have a thread, a mask of them and its bits by warp: waves
+    share them."""
     # Waves of a launch mostly have as many blocks as the first, or fewer.
-    thread, started, alive, bits = _numbered_of(lanes, threads, (blocks - 1).bit_length())
+    started, alive, bits = _numbered_of(lanes, threads, (blocks - 1).bit_length())
     every = blocks * lanes
-    return thread[:every], started[: blocks * threads], alive[:every], bits[: every // WARP]
+    return started[: blocks * threads], alive[:every], bits[: every // WARP]
 
 
 @lru_cache(maxsize=2)
-def _numbered_of(lanes: int, threads: int, blocks: int) -> tuple[Lanes, Lanes, Array, Bits]:
+def _numbered_of(lanes: int, threads: int, blocks: int) -> tuple[Lanes, Array, Bits]:
     """The same of a power of two of blocks."""
-    thread = np.tile(np.arange(lanes), 1 << blocks)
-    alive = thread < threads
-    started, bits = np.flatnonzero(alive), bits_of(alive)
-    for shared in (thread, started, alive, bits):
+    alive = np.tile(np.arange(lanes) < threads, 1 << blocks)
+    started = np.arange(len(alive)) if threads == lanes else np.flatnonzero(alive)
+    bits = bits_of(alive)
+    for shared in (started, alive, bits):
         shared.flags.writeable = False
-    return thread, started, alive, bits
+    return started, alive, bits
 
 
 @lru_cache(maxsize=2)

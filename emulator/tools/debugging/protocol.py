@@ -365,15 +365,8 @@ class Adapter:
         pcs = [look.pc(thread), *(pc - 1 for pc in reversed(thread.calls))]
         for i, (frame, pc) in enumerate(zip(reversed(thread.frames), pcs, strict=True)):
             line = look.locations.line(pc)
-            frames.append(
-                {
-                    "id": i,
-                    "name": frame.function.name,
-                    "line": line.number,
-                    "column": 1,
-                    "source": self._source_of(line),
-                }
-            )
+            shown = {"id": i, "name": frame.function.name, "line": line.number, "column": 1}
+            frames.append(shown | {"source": self._source_of(line)})
         return {"stackFrames": frames, "totalFrames": len(frames)}, None
 
     def _source_of(self, line: Line) -> Body:
@@ -455,32 +448,19 @@ def _mover(name: str, **options: object) -> Handler:
 
 #: request -> what answers it
 _HANDLERS: dict[str, Handler] = {
-    "initialize": Adapter.initialize,
-    "launch": Adapter.launch,
+    "initialize": Adapter.initialize, "launch": Adapter.launch, "restart": Adapter.restart,
     "configurationDone": Adapter.configuration_done,
-    "disconnect": Adapter.leave,
-    "terminate": Adapter.leave,
-    "restart": Adapter.restart,
-    "setBreakpoints": Adapter.set_breakpoints,
-    "setFunctionBreakpoints": Adapter.set_functions,
+    "disconnect": Adapter.leave, "terminate": Adapter.leave,
+    "setBreakpoints": Adapter.set_breakpoints, "setFunctionBreakpoints": Adapter.set_functions,
     "setExceptionBreakpoints": Adapter.set_exceptions,
-    "dataBreakpointInfo": Adapter.data_information,
-    "setDataBreakpoints": Adapter.set_data,
-    "continue": _mover("cont"),
-    "reverseContinue": _mover("cont", reverse=True),
-    "next": _mover("next"),
-    "stepIn": _mover("step"),
-    "stepOut": _mover("finish"),
-    "stepBack": _mover("step", reverse=True),
-    "pause": Adapter.pause,
-    "threads": Adapter.threads,
-    "stackTrace": Adapter.stack,
-    "source": Adapter.source,
-    "scopes": Adapter.scopes,
-    "variables": Adapter.variables,
-    "evaluate": Adapter.evaluate,
-    "completions": Adapter.completions,
-}
+    "dataBreakpointInfo": Adapter.data_information, "setDataBreakpoints": Adapter.set_data,
+    "continue": _mover("cont"), "reverseContinue": _mover("cont", reverse=True),
+    "next": _mover("next"), "stepIn": _mover("step"), "stepOut": _mover("finish"),
+    "stepBack": _mover("step", reverse=True), "pause": Adapter.pause,
+    "threads": Adapter.threads, "stackTrace": Adapter.stack, "source": Adapter.source,
+    "scopes": Adapter.scopes, "variables": Adapter.variables,
+    "evaluate": Adapter.evaluate, "completions": Adapter.completions,
+}  # fmt: skip
 
 
 def _sizes(given: object) -> str:

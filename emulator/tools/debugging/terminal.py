@@ -333,15 +333,10 @@ class Terminal(cmd.Cmd):
 
     def _breakpoints(self) -> Shown:
         rows = [
-            (
-                str(x.number),
-                x.text,
-                "" if x.enabled else "disabled",
-                f"{x.hits} hits",
-                x.condition.text if isinstance(x, Breakpoint) and x.condition else "",
-            )
+            (str(x.number), x.text, "" if x.enabled else "disabled", f"{x.hits} hits",
+             x.condition.text if isinstance(x, Breakpoint) and x.condition else "")
             for x in self.debugger.stops.values()
-        ]
+        ]  # fmt: skip
         return Shown("" if rows else "no breakpoints", (), rows)
 
     def do_lanes(self, words: str) -> None:
@@ -396,16 +391,9 @@ class Terminal(cmd.Cmd):
                 f"got {quoted(words)}"
             )
         place, rows, columns, type_, stride, swizzle = match.groups()
-        self.say(
-            self.debugger.look.tile(
-                place,
-                int(rows),
-                int(columns),
-                type_,
-                None if stride is None else int(stride),
-                swizzle or "none",
-            )
-        )
+        apart = None if stride is None else int(stride)
+        shape = int(rows), int(columns)
+        self.say(self.debugger.look.tile(place, *shape, type_, apart, swizzle or "none"))
 
     def do_fragment(self, words: str) -> None:
         """fragment OPERAND: a, b, c or d of the matrix instruction at the focus, or of the last one

@@ -199,15 +199,10 @@ def _aligned(
     point = max(len(x.split(".")[0]) for x in texts)
     bits = [" " * (point - len(x.split(".")[0])) + x for x in texts]
     rows = [
-        [
-            label,
-            number_text(term_value(term), most=most),
-            str(term.exponent),
-            text,
-            cut_text(term, unit, lost),
-        ]
-        for (label, term, lost), text in zip(live, bits, strict=False)
-    ]
+        [label, number_text(term_value(x), most=most), str(x.exponent), text,
+         cut_text(x, unit, lost)]
+        for (label, x, lost), text in zip(live, bits, strict=False)
+    ]  # fmt: skip
     rows.append(["sum", number_text(total, most=most), "", bits[-1], ""])
     yield Table(["term", "value", "exp", f"aligned, times 2^{top}", "cut off"], rows)
     dead = [i for i, term in enumerate(record.terms) if not term.significand]
@@ -257,17 +252,11 @@ def _pass_data(record: Summed, number: int, feed: Feed) -> dict[str, object]:
         return out
     parts = zip([*ks, "x"], record.terms, record.cut, losses(record), strict=True)
     out["terms"] = [
-        {
-            "k": k,
-            "exponent": term.exponent if term.significand else None,
-            "significand": term.significand,
-            "fraction_bits": term.fraction_bits,
-            "value": number_data(term_value(term)),
-            "kept": cut,
-            "dropped": number_data(lost),
-        }
-        for k, term, cut, lost in parts
-    ]
+        {"k": k, "exponent": x.exponent if x.significand else None, "significand": x.significand,
+         "fraction_bits": x.fraction_bits, "value": number_data(term_value(x)), "kept": cut,
+         "dropped": number_data(lost)}
+        for k, x, cut, lost in parts
+    ]  # fmt: skip
     total = sum(record.cut) * power_of_two(record.unit)
     return out | {"unit": record.unit, "sum": number_data(total)}
 
@@ -293,17 +282,9 @@ def _operations(records: Sequence[Operated], feed: Feed) -> Iterator[Block]:
             rows.append([k, "zero", *[""] * 5])
             continue
         exact, result = _exact(x), ShownCode(fmt, x.result)
-        rows.append(
-            [
-                k,
-                _operation_name(x),
-                "" if exact is None else number_text(exact),
-                result.hex,
-                result.text(),
-                _off(exact, result),
-                _operation_note(x),
-            ]
-        )
+        told = "" if exact is None else number_text(exact)
+        row = [k, _operation_name(x), told, result.hex, result.text(), _off(exact, result)]
+        rows.append([*row, _operation_note(x)])
     header = ["k", "operation", "exact", "rounded", f"in {fmt.name}", "error", "why"]
     used = [i for i in range(len(header)) if 1 <= i < 5 or any(row[i] for row in rows)]
     codes = [ShownCode(fmt, code).typed() for code in first.operands]

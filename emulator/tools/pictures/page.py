@@ -221,26 +221,12 @@ def _extent(section: Section, sizes: dict[int, Size]) -> Size:
 def _data(lanes: int, panels: Sequence[_Shown]) -> dict[str, object]:
     """Data for the script of the page."""
     several = {x.name for _, x, _ in panels if x.group}
-    every = []
-    for section, panel, (width, height) in panels:
-        rows, cols = panel.grid.shape
-        every.append(
-            {
-                "name": panel.name,
-                "also": panel.also,
-                "area": panel.area,
-                "section": section,
-                "group": panel.group,
-                "several": panel.name in several,
-                "rows": rows,
-                "cols": cols,
-                "w": width,
-                "h": height,
-                "axes": panel.axes,
-                "grain": panel.grain,
-                **panel.data,
-            }
-        )
+    every = [
+        {"name": x.name, "also": x.also, "area": x.area, "section": section, "group": x.group,
+         "several": x.name in several, "rows": x.grid.shape[0], "cols": x.grid.shape[1],
+         "w": width, "h": height, "axes": x.axes, "grain": x.grain, **x.data}
+        for section, x, (width, height) in panels
+    ]  # fmt: skip
     return {
         "lanes": lanes, "left": LEFT, "above": ABOVE, "help": _HELP,
         "also": _searches([x for _, x, _ in panels]), "panels": every,

@@ -128,15 +128,11 @@ class Differences(Report):
     def data(self) -> dict[str, object]:
         """The numbers, and the first differences one by one."""
         shown = [
-            {
-                "index": list(index),
-                "place": self.place(index),
-                "kind": KINDS[self.kinds[index]],
-                "actual": self._bits(self.actual[index]),
-                "expected": self._bits(self.expected[index]),
-            }
+            {"index": list(index), "place": self.place(index), "kind": KINDS[self.kinds[index]],
+             "actual": self._bits(self.actual[index]),
+             "expected": self._bits(self.expected[index])}
             for index in self.indices[:SHOWN]
-        ]
+        ]  # fmt: skip
         return {
             "name": self.name, "format": None if self.fmt is None else self.fmt.name,
             "elements": int(self.kinds.size), "count": self.count, "kinds": self.histogram,

@@ -17,20 +17,9 @@ SignedZero = Literal["differ", "equal"]
 
 #: the kinds, a number in the arrays below; 0 is no difference
 KINDS = (
-    "equal",
-    "zero sign",
-    "NaN payload",
-    "NaN vs number",
-    "infinity vs finite",
-    "infinity sign",
-    "number sign",
-    "1 ulp",
-    "2 to 16 ulps",
-    "value",
-    "off by 1",
-    "ignored bits",
-    "padding bits",
-)
+    "equal", "zero sign", "NaN payload", "NaN vs number", "infinity vs finite", "infinity sign",
+    "number sign", "1 ulp", "2 to 16 ulps", "value", "off by 1", "ignored bits", "padding bits",
+)  # fmt: skip
 _KIND = {name: number for number, name in enumerate(KINDS)}
 
 Kinds = NDArray[np.int8]

@@ -5,16 +5,7 @@ from __future__ import annotations
 from dataclasses import astuple, dataclass
 from typing import NamedTuple
 
-from emulator.adapters.cuda.calls import (
-    DRIVER,
-    INVALID_VALUE,
-    NOT_SUPPORTED,
-    CudaError,
-    driver,
-    get,
-    handles,
-    put,
-)
+from emulator.adapters.cuda.calls import DRIVER, Code, driver, get, handles, put, refuse_if
 from emulator.adapters.cuda.driver.devices import space
 from emulator.memory.surface import Texels
 
@@ -43,12 +34,9 @@ class Shape:
         cubes, rest = divmod(self.depth, FACES)
         several = cubes > 1 and not self.is_layered
         no_cube = rest or several or self.width != self.height
-        if not self.width or self.channels not in (1, 2, 4) or (self.is_cube and no_cube):
-            raise CudaError(INVALID_VALUE)
-        if self.has_planes and not self.depth:
-            raise CudaError(INVALID_VALUE)
-        if self.format not in FORMATS:
-            raise CudaError(NOT_SUPPORTED)
+        refuse_if(not self.width or self.channels not in (1, 2, 4) or (self.is_cube and no_cube))
+        refuse_if(self.has_planes and not self.depth)
+        refuse_if(self.format not in FORMATS, Code.NOT_SUPPORTED)
 
     @property
     def is_layered(self) -> bool:
@@ -142,8 +130,7 @@ def _descriptor_2d(out: int, array: int) -> None:
 
 def create_mipmaps(out: int, shape: Shape, count: int) -> None:
     """A new mipmapped array with so many levels."""
-    if not 0 < count <= max(shape.axes[-shape.rank :]).bit_length():
-        raise CudaError(INVALID_VALUE)
+    refuse_if(not 0 < count <= max(shape.axes[-shape.rank :]).bit_length())
     levels = [handles.add(CudaArray(shape.level(i))) for i in range(count)]
     put(out, "Q", handles.add(Mipmaps(shape, levels)))
 
@@ -175,6 +162,5 @@ DRIVER |= {
 @driver("cuMipmappedArrayGetLevel")
 def mipmap_level(out: int, mipmaps: int, number: int) -> None:
     levels = handles.find(mipmaps, Mipmaps).levels
-    if number >= len(levels):
-        raise CudaError(INVALID_VALUE)
+    refuse_if(number >= len(levels))
     put(out, "Q", levels[number])

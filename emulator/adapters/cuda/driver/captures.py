@@ -5,14 +5,12 @@ from __future__ import annotations
 import ctypes
 from typing import Any
 
-from emulator.adapters.cuda.calls import DRIVER, INVALID_VALUE, CudaError, driver, handles, put
+from emulator.adapters.cuda.calls import DRIVER, Code, CudaError, driver, handles, put, refuse_if
 from emulator.adapters.cuda.driver.nodes import Graph, Node
-from emulator.adapters.cuda.driver.streams import INVALIDATED, Capture, Stream, stream_of
+from emulator.adapters.cuda.driver.streams import Capture, Stream, stream_of
 
 #: the legacy default stream, which cannot be captured
 _LEGACY = (0, 1)
-#: CUDA_ERROR_ILLEGAL_STATE and CUDA_ERROR_STREAM_CAPTURE_*
-_ILLEGAL_STATE, _UNSUPPORTED, _UNMATCHED, _UNJOINED = 401, 900, 903, 904
 _ADD, _SET = range(2)
 #: CUstreamCaptureStatus
 _NONE, _ACTIVE, _INVALID = range(3)
@@ -22,10 +20,8 @@ _told: dict[int, Any] = {}
 
 def _begin(handle: int, graph: Graph, tails: list[Node]) -> None:
     stream = stream_of(handle)
-    if handle in _LEGACY:
-        raise CudaError(_UNSUPPORTED)
-    if stream.capture is not None:
-        raise CudaError(_ILLEGAL_STATE)
+    refuse_if(handle in _LEGACY, Code.CAPTURE_UNSUPPORTED)
+    refuse_if(stream.capture is not None, Code.ILLEGAL_STATE)
     Capture(graph, handle).join(stream, tails)
 
 
@@ -34,17 +30,16 @@ def end(stream: int, out: int) -> None:
     capture = stream_of(stream).capture
     put(out, "Q", 0)
     if capture is None:
-        raise CudaError(_ILLEGAL_STATE)
+        raise CudaError(Code.ILLEGAL_STATE)
     if stream != capture.origin:
         capture.invalid = True
-        raise CudaError(_UNMATCHED)
+        raise CudaError(Code.CAPTURE_UNMATCHED)
     is_joined = _is_joined(capture, stream_of(stream))
     capture.end()
-    if capture.invalid:
-        raise CudaError(INVALIDATED)
+    refuse_if(capture.invalid, Code.CAPTURE_INVALIDATED)
     if not is_joined:
         capture.invalid = True
-        raise CudaError(_UNJOINED)
+        raise CudaError(Code.CAPTURE_UNJOINED)
     put(out, "Q", capture.graph.handle or capture.graph.known())
 
 
@@ -80,7 +75,7 @@ def info(stream: int, out: int, mark: int, graph: int, needs: int, data: int, co
 def update(stream: int, needs: int, data: int, count: int, flags: int) -> None:
     found = stream_of(stream)
     if found.capture is None or flags not in (_ADD, _SET):
-        raise CudaError(INVALID_VALUE)
+        raise CudaError(Code.INVALID_VALUE)
     given = found.capture.graph.listed(needs, count)
     kept = found.tails if flags == _ADD else []
     found.tails = list(dict.fromkeys([*kept, *given]))

@@ -10,10 +10,7 @@ from typing import Any
 
 from emulator.adapters.cuda.calls import (
     DRIVER,
-    INVALID_CONTEXT,
-    INVALID_DEVICE,
-    INVALID_VALUE,
-    NOT_FOUND,
+    Code,
     CudaError,
     driver,
     handles,
@@ -21,6 +18,7 @@ from emulator.adapters.cuda.calls import (
     process,
     put,
     put_text,
+    refuse_if,
     text_at,
 )
 from emulator.adapters.cuda.chips import attributes, board, target
@@ -97,8 +95,7 @@ def check_error() -> None:
 
 def check_device(number: int) -> None:
     """Raises CudaError for a device that is not there."""
-    if number != 0:
-        raise CudaError(INVALID_DEVICE)
+    refuse_if(number != 0, Code.INVALID_DEVICE)
 
 
 @driver("cuInit")
@@ -122,7 +119,7 @@ def _error_text(code: int, out: int, kind: str) -> int:
     found = errors().get(code)
     is_known = found is not None and found.driver != "-"
     put(out, "Q", lasting(getattr(found, kind)) if is_known else 0)
-    return 0 if is_known else INVALID_VALUE
+    return 0 if is_known else Code.INVALID_VALUE
 
 
 @cache
@@ -137,7 +134,7 @@ def procedure(symbol: int, out: int, version: int, flags: int, status: int = 0) 
     put(status, "i", 0 if found else 1)
     if found is None:
         put(out, "Q", 0)
-        return NOT_FOUND
+        return Code.NOT_FOUND
     put(out, "Q", ctypes.cast(getattr(_library(), found), ctypes.c_void_p).value)
     return 0
 
@@ -145,7 +142,7 @@ def procedure(symbol: int, out: int, version: int, flags: int, status: int = 0) 
 @driver("cuGetExportTable")
 def export_table(out: int, identity: int) -> int:
     _tell_of_a_static_runtime()
-    return NOT_FOUND
+    return Code.NOT_FOUND
 
 
 @cache
@@ -198,11 +195,9 @@ def primary_retain(out: int, number: int) -> None:
 
 
 @driver("cuDevicePrimaryCtxRelease_v2")
-def primary_release(number: int) -> int:
-    if not device.users:
-        return INVALID_CONTEXT
+def primary_release(number: int) -> None:
+    refuse_if(not device.users, Code.INVALID_CONTEXT)
     device.users -= 1
-    return 0
 
 
 @driver("cuDevicePrimaryCtxGetState")
@@ -236,17 +231,15 @@ def context_set(handle: int) -> None:
 
 
 @driver("cuCtxPopCurrent_v2")
-def context_pop(out: int) -> int:
-    if not device.thread.contexts:
-        return INVALID_CONTEXT
+def context_pop(out: int) -> None:
+    refuse_if(not device.thread.contexts, Code.INVALID_CONTEXT)
     put(out, "Q", device.thread.contexts.pop())
-    return 0
 
 
 @driver("cuCtxGetDevice", "cuCtxGetDevice_v2")
-def context_device(out: int, handle: int = 0) -> int:
+def context_device(out: int, handle: int = 0) -> None:
     put(out, "i", 0)
-    return 0 if device.context or handle else INVALID_CONTEXT
+    refuse_if(not (device.context or handle), Code.INVALID_CONTEXT)
 
 
 def _current() -> Context:
@@ -268,9 +261,9 @@ DRIVER |= {
     "cuDeviceGetByPCIBusId": lambda out, text: put(out, "i", 0),
     # There is one device, and it is no peer of its own.
     "cuDeviceCanAccessPeer": lambda out, one, other: put(out, "i", 0),
-    "cuDeviceGetP2PAttribute": lambda *_: INVALID_DEVICE,
-    "cuCtxEnablePeerAccess": lambda *_: INVALID_DEVICE,
-    "cuCtxDisablePeerAccess": lambda *_: INVALID_DEVICE,
+    "cuDeviceGetP2PAttribute": lambda *_: Code.INVALID_DEVICE,
+    "cuCtxEnablePeerAccess": lambda *_: Code.INVALID_DEVICE,
+    "cuCtxDisablePeerAccess": lambda *_: Code.INVALID_DEVICE,
     "cuDevicePrimaryCtxReset_v2": lambda number: device.reset(),
     "cuCtxGetCurrent": lambda out: put(out, "Q", device.context),
     "cuCtxPushCurrent_v2": lambda handle: device.push(handle),

@@ -7,7 +7,7 @@ import struct
 from dataclasses import dataclass
 
 from dtypes import Array
-from emulator.adapters.cuda.calls import INVALID_VALUE, CudaError, driver, get, put
+from emulator.adapters.cuda.calls import Code, CudaError, driver, get, present, put, refuse_if
 from emulator.adapters.cuda.driver.devices import check_device, space
 from emulator.adapters.cuda.driver.nodes import Kind, Work
 from emulator.adapters.cuda.space import Kind as MemoryKind
@@ -48,8 +48,7 @@ class Block:
 
     def begin(self) -> None:
         """Allocates it. Raises CudaError where it is allocated already."""
-        if self.stream is not None:
-            raise CudaError(INVALID_VALUE)
+        refuse_if(self.stream is not None)
         space().place(self.array, kind_of_pool(self.pool))
         self.stream = graph_memory.stream
         graph_memory.take(self.size)
@@ -57,7 +56,7 @@ class Block:
     def end(self) -> None:
         """Frees it. Raises CudaError where it is not allocated."""
         if self.stream is None:
-            raise CudaError(INVALID_VALUE)
+            raise CudaError(Code.INVALID_VALUE)
         space().release(self.address, kind_of_pool(self.pool))
         free_bytes = graph_memory.free_bytes
         free_bytes[self.stream] = free_bytes.get(self.stream, 0) + self.size
@@ -82,9 +81,7 @@ class GraphMemory:
 
     def find(self, address: int) -> Block:
         """The memory at an address; CudaError where no node allocates it."""
-        if address not in self.blocks:
-            raise CudaError(INVALID_VALUE)
-        return self.blocks[address]
+        return present(self.blocks.get(address))
 
     def take(self, size: int) -> None:
         """Counts bytes that are allocated: free ones first."""
@@ -144,8 +141,7 @@ class Free(Work):
 @driver("cuDeviceGetGraphMemAttribute")
 def memory_attribute(number: int, which: int, out: int) -> None:
     check_device(number)
-    if which > 3:
-        raise CudaError(INVALID_VALUE)
+    refuse_if(which > 3)
     put(out, "Q", graph_memory.most if which in (1, 3) else graph_memory.held)
 
 
@@ -153,8 +149,7 @@ def memory_attribute(number: int, which: int, out: int) -> None:
 def set_memory_attribute(number: int, which: int, value: int) -> None:
     check_device(number)
     # The high-water marks alone can be set, to 0.
-    if which not in (1, 3) or get(value, "Q")[0]:
-        raise CudaError(INVALID_VALUE)
+    refuse_if(which not in (1, 3) or get(value, "Q")[0])
     graph_memory.most = graph_memory.held
 
 

@@ -11,13 +11,14 @@ import numpy as np
 
 from emulator.adapters.cuda.calls import (
     DRIVER,
-    INVALID_VALUE,
-    NOT_SUPPORTED,
+    Code,
     CudaError,
     driver,
     get,
     handles,
+    present,
     put,
+    refuse_if,
     text_at,
 )
 from emulator.adapters.cuda.driver import launches, memory
@@ -47,14 +48,8 @@ _MOVED, _ASSIGN_DEFAULT, _MOVE = 1, 1, 1
 STRUCTURES = {
     Kind.KERNEL: "Kernel", Kind.MEMCPY: "Memcpy", Kind.MEMSET: "Memset", Kind.HOST: "Host",
 }  # fmt: skip
-
-
-def _node(handle: int) -> Node:
-    return handles.find(handle, Node)
-
-
-def _graph(handle: int) -> Graph:
-    return handles.find(handle, Graph)
+_node = partial(handles.find, kind=Node)
+_graph = partial(handles.find, kind=Graph)
 
 
 # --- parameters -----------------------------------------------------------------------------------
@@ -75,8 +70,7 @@ def _launch_at(what: int) -> Work:
 
 def _fill_at(what: int) -> Work:
     to, pitch, value, size, width, height = get(what, "QQIIQQ")
-    if size not in _DTYPES or not width or not height:
-        raise CudaError(INVALID_VALUE)
+    refuse_if(size not in _DTYPES or not width or not height)
     value &= (1 << 8 * size) - 1
     return memory.Fill(to, pitch, value, width, height, _DTYPES[size])
 
@@ -89,17 +83,14 @@ def _child_at(what: int) -> Work:
 
 def _copied(graph: Graph) -> Graph:
     """A clone for the program; CudaError for a graph of which there can be no second one."""
-    if graph.conditions or graph.has_memory:
-        raise CudaError(NOT_SUPPORTED)
+    refuse_if(graph.conditions or graph.has_memory, Code.NOT_SUPPORTED)
     return graph.clone()
 
 
 def _conditional_at(what: int) -> Work:
     handle, choice, size = get(what, "QII")
     known = (graph.conditions.get(handle) for graph in handles.of_kind(Graph))
-    condition = next(filter(None, known), None)
-    if condition is None:
-        raise CudaError(INVALID_VALUE)
+    condition = present(next(filter(None, known), None))
     made = Conditional(condition, choice, [Graph() for _ in range(size)])
     made.write(what)
     return made
@@ -107,25 +98,19 @@ def _conditional_at(what: int) -> Work:
 
 #: how the parameters of a node are read: at the union of a CUgraphNodeParams, a copy behind flags
 READERS: Mapping[Kind, Read] = {
-    Kind.KERNEL: _launch_at,
-    Kind.MEMCPY: memory.box_at,
-    Kind.MEMSET: _fill_at,
-    Kind.HOST: lambda what: Call(*get(what, "QQ")),
-    Kind.GRAPH: _child_at,
-    Kind.EMPTY: lambda _: Work(),
+    Kind.KERNEL: _launch_at, Kind.MEMCPY: memory.box_at, Kind.MEMSET: _fill_at,
+    Kind.HOST: lambda what: Call(*get(what, "QQ")), Kind.EMPTY: lambda _: Work(),
     Kind.WAIT_EVENT: lambda what: Wait(*get(what, "Q")),
     Kind.EVENT_RECORD: lambda what: Record(*get(what, "Q")),
-    Kind.MEM_ALLOC: Allocate.read,
-    Kind.MEM_FREE: lambda what: Free(*get(what, "Q")),
-    Kind.CONDITIONAL: _conditional_at,
-}
+    Kind.GRAPH: _child_at, Kind.CONDITIONAL: _conditional_at,
+    Kind.MEM_ALLOC: Allocate.read, Kind.MEM_FREE: lambda what: Free(*get(what, "Q")),
+}  # fmt: skip
 
 
 def work_at(what: int, readers: Mapping[Kind, Read] = READERS) -> Work:
     """The work that a CUgraphNodeParams describes."""
     (kind,) = get(what, "I")
-    if kind not in readers:
-        raise CudaError(NOT_SUPPORTED)
+    refuse_if(kind not in readers, Code.NOT_SUPPORTED)
     return readers[Kind(kind)](what + UNION + (BEHIND_FLAGS if kind == Kind.MEMCPY else 0))
 
 
@@ -136,18 +121,16 @@ def add(out: int, graph: int, needs: int, count: int, work: Work) -> None:
     """Adds a node that waits for `count` others, whose handles are at `needs`."""
     found = _graph(graph)
     before = found.listed(needs, count)
-    if len(set(before)) < len(before):
-        raise CudaError(INVALID_VALUE)
+    refuse_if(len(set(before)) < len(before))
     if isinstance(work, Conditional) and not found.has_condition(work.condition.address):
-        raise CudaError(INVALID_VALUE)
+        raise CudaError(Code.INVALID_VALUE)
     put(out, "Q", found.add(Node(work, before)).handle)
 
 
 def node_of_kind(handle: int, kind: Kind) -> Node:
     """The node of a handle. Raises CudaError for one of another kind."""
     node = _node(handle)
-    if node.work.kind != kind:
-        raise CudaError(INVALID_VALUE)
+    refuse_if(node.work.kind != kind)
     return node
 
 
@@ -235,17 +218,14 @@ driver("cuGraphEventWaitNodeGetEvent")(partial(_tell, Kind.WAIT_EVENT, 8, 0))
 
 @driver("cuGraphNodeFindInClone")
 def find_in_clone(out: int, node: int, graph: int) -> None:
-    found = _graph(graph).twin(_node(node))
-    if found is None:
-        raise CudaError(INVALID_VALUE)
-    put(out, "Q", found.handle)
+    put(out, "Q", present(_graph(graph).twin(_node(node))).handle)
 
 
 @driver("cuGraphDestroyNode")
 def destroy_node(node: int) -> None:
     found = _node(node)
     if found.graph is None or found.graph.has_memory:
-        raise CudaError(NOT_SUPPORTED)
+        raise CudaError(Code.NOT_SUPPORTED)
     found.graph.remove(found)
 
 
@@ -264,7 +244,7 @@ def print_dot(graph: int, path: int, flags: int) -> None:
     try:
         Path(text_at(path)).write_text("\n".join(["digraph dot {", *rows, "}", ""]))
     except OSError:
-        raise CudaError(INVALID_VALUE) from None
+        raise CudaError(Code.INVALID_VALUE) from None
 
 
 # --- objects of the program's ---------------------------------------------------------------------
@@ -272,8 +252,7 @@ def print_dot(graph: int, path: int, flags: int) -> None:
 
 @driver("cuUserObjectCreate")
 def create_object(out: int, address: int, function: int, count: int, flags: int) -> None:
-    if not function or not count:
-        raise CudaError(INVALID_VALUE)
+    refuse_if(not function or not count)
     put(out, "Q", handles.add(UserObject(address, function, count)))
 
 
@@ -288,8 +267,7 @@ def retain_in_graph(graph: int, held: int, count: int, flags: int) -> None:
 @driver("cuGraphReleaseUserObject")
 def release_in_graph(graph: int, held: int, count: int) -> None:
     found, objects = handles.find(held, UserObject), _graph(graph).objects
-    if objects[found] < count:
-        raise CudaError(INVALID_VALUE)
+    refuse_if(objects[found] < count)
     objects[found] -= count
     if not objects[found]:
         del objects[found]
@@ -338,18 +316,15 @@ def _edges(graph: int, first: int, last: int, count: int) -> list[tuple[Node, No
 @driver("cuGraphAddDependencies_v2")
 def add_dependencies(graph: int, first: int, last: int, data: int, count: int) -> None:
     for one, other in _edges(graph, first, last, count):
-        if one in other.needs or one is other:
-            raise CudaError(INVALID_VALUE)
+        refuse_if(one in other.needs or one is other)
         other.needs = [*other.needs, one]
 
 
 @driver("cuGraphRemoveDependencies_v2")
 def remove_dependencies(graph: int, first: int, last: int, data: int, count: int) -> None:
-    if _graph(graph).has_memory:
-        raise CudaError(NOT_SUPPORTED)
+    refuse_if(_graph(graph).has_memory, Code.NOT_SUPPORTED)
     for one, other in _edges(graph, first, last, count):
-        if one not in other.needs:
-            raise CudaError(INVALID_VALUE)
+        refuse_if(one not in other.needs)
         other.needs = [need for need in other.needs if need is not one]
 
 

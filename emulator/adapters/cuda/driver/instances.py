@@ -7,13 +7,14 @@ from functools import partial
 
 from emulator.adapters.cuda.calls import (
     DRIVER,
-    INVALID_VALUE,
-    NOT_SUPPORTED,
+    Code,
     CudaError,
     driver,
     get,
     handles,
+    present,
     put,
+    refuse_if,
 )
 from emulator.adapters.cuda.driver.devices import check_error
 from emulator.adapters.cuda.driver.graph_memory import Allocate, graph_memory
@@ -24,8 +25,8 @@ from emulator.adapters.cuda.tables import Implementation
 
 #: flag of instances whose launch frees what the one before has left allocated
 _FREE_FIRST = 1
-#: CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE, and CUgraphExecUpdateResult
-_UPDATE_FAILED, _OTHER_TOPOLOGY, _OTHER_KIND = 910, 2, 3
+#: CUgraphExecUpdateResult
+_OTHER_TOPOLOGY, _OTHER_KIND = 2, 3
 
 
 class GraphInstance(Work):
@@ -35,11 +36,10 @@ class GraphInstance(Work):
 
     def __init__(self, source: Graph, flags: int) -> None:
         self.conditions = list(source.all_conditions())
-        if len({x.address for x in self.conditions} - source.asked_conditions()):
-            raise CudaError(INVALID_VALUE)
+        refuse_if(len({x.address for x in self.conditions} - source.asked_conditions()))
         is_single = bool(self.conditions) or source.has_memory
         if is_single and any(one.source is source for one in handles.of_kind(GraphInstance)):
-            raise CudaError(NOT_SUPPORTED)
+            raise CudaError(Code.NOT_SUPPORTED)
         self.source: Graph = source
         self.flags = flags
         self.graph = source.clone()
@@ -47,16 +47,12 @@ class GraphInstance(Work):
 
     def node(self, handle: int) -> Node:
         """The node here of one of the graph that this is an instance of."""
-        found = self.graph.twin(handles.find(handle, Node))
-        if found is None:
-            raise CudaError(INVALID_VALUE)
-        return found
+        return present(self.graph.twin(handles.find(handle, Node)))
 
     def set(self, handle: int, work: Work) -> None:
         """Changes what a node does from now on."""
         found = self.node(handle)
-        if found.work.kind != work.kind:
-            raise CudaError(INVALID_VALUE)
+        refuse_if(found.work.kind != work.kind)
         found.work = work
 
     def run(self) -> None:
@@ -70,8 +66,7 @@ class GraphInstance(Work):
                 node.work.run()
 
 
-def _instance(handle: int) -> GraphInstance:
-    return handles.find(handle, GraphInstance)
+_instance = partial(handles.find, kind=GraphInstance)
 
 
 @driver("cuGraphUpload")
@@ -119,7 +114,7 @@ def update(instance: int, graph: int, result: int) -> int:
     why, node = _difference(found.graph, given)
     put(result, "I4xQQ", why, node.handle if node else 0, 0)
     if why:
-        return _UPDATE_FAILED
+        return Code.GRAPH_UPDATE_FAILED
     _adopt(found.graph, given)
     found.conditions = list(given.all_conditions())
     return 0
@@ -170,7 +165,7 @@ def set_child(instance: int, node: int, graph: int) -> None:
     found, given = _instance(instance), handles.find(graph, Graph)
     own = found.node(node).work
     if not isinstance(own, Child) or _difference(own.graph, given)[0]:
-        raise CudaError(INVALID_VALUE)
+        raise CudaError(Code.INVALID_VALUE)
     _adopt(own.graph, given)
 
 

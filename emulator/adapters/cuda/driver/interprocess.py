@@ -7,14 +7,14 @@ import struct
 from dataclasses import dataclass
 
 from emulator.adapters.cuda.calls import (
-    INVALID_CONTEXT,
-    INVALID_HANDLE,
-    INVALID_VALUE,
+    Code,
     CudaError,
     driver,
     get,
     handles,
+    present,
     put,
+    refuse_if,
 )
 from emulator.adapters.cuda.driver.devices import space
 from emulator.adapters.cuda.driver.memory import Pool
@@ -40,9 +40,8 @@ _opened: dict[bytes, _Opened] = {}
 
 @driver("cuIpcGetMemHandle")
 def memory_handle(out: int, address: int) -> None:
-    found = space().find(address)
-    if found is None or found.kind != "device":
-        raise CudaError(INVALID_VALUE)
+    found = present(space().find(address))
+    refuse_if(found.kind != "device")
     at = _HANDLE.pack(
         _MEMORY, os.getpid(), space().file.file, space().offset(found.address), found.size
     )
@@ -52,10 +51,8 @@ def memory_handle(out: int, address: int) -> None:
 @driver("cuIpcOpenMemHandle", "cuIpcOpenMemHandle_v2")
 def open_memory(out: int, handle: bytes, flags: int) -> None:
     kind, process, file, offset, size = _HANDLE.unpack_from(handle)
-    if kind != _MEMORY or not size:
-        raise CudaError(INVALID_VALUE)
-    if process == os.getpid():
-        raise CudaError(INVALID_CONTEXT)
+    refuse_if(kind != _MEMORY or not size)
+    refuse_if(process == os.getpid(), Code.INVALID_CONTEXT)
     if handle not in _opened:
         taken = opened(process, file)
         try:
@@ -76,13 +73,12 @@ def close_memory(address: int) -> None:
                 del _opened[handle]
                 space().release(address, "imported")
             return
-    raise CudaError(INVALID_VALUE)
+    raise CudaError(Code.INVALID_VALUE)
 
 
 @driver("cuIpcGetEventHandle")
 def event_handle(out: int, event: int) -> None:
-    if not handles.find(event, Event).flags & INTERPROCESS:
-        raise CudaError(INVALID_HANDLE)
+    refuse_if(not handles.find(event, Event).flags & INTERPROCESS, Code.INVALID_HANDLE)
     put(out, "64s", _HANDLE.pack(_EVENT, os.getpid(), event, 0, 0))
 
 
@@ -90,10 +86,8 @@ def event_handle(out: int, event: int) -> None:
 def open_event(out: int, handle: bytes) -> None:
     # What the event waits for has happened when the other process's call has returned.
     kind, process, *_ = _HANDLE.unpack_from(handle)
-    if kind != _EVENT:
-        raise CudaError(INVALID_VALUE)
-    if process == os.getpid():
-        raise CudaError(INVALID_CONTEXT)
+    refuse_if(kind != _EVENT)
+    refuse_if(process == os.getpid(), Code.INVALID_CONTEXT)
     put(out, "Q", handles.add(Event(INTERPROCESS | WITHOUT_TIMES)))
 
 
@@ -114,8 +108,7 @@ class ImportedPool(Pool):
 def export_pool(out: int, pool: int, kind: int, flags: int) -> None:
     found = handles.find(pool, Pool)
     check_shareable(kind)
-    if not found.is_shared or isinstance(found, ImportedPool):
-        raise CudaError(INVALID_VALUE)
+    refuse_if(not found.is_shared or isinstance(found, ImportedPool))
     put(out, "i", os.dup(space().file.file))
 
 
@@ -127,9 +120,7 @@ def import_pool(out: int, shared: int, kind: int, flags: int) -> None:
 
 @driver("cuMemPoolExportPointer")
 def export_pointer(out: int, address: int) -> None:
-    found = space().find(address)
-    if found is None:
-        raise CudaError(INVALID_VALUE)
+    found = present(space().find(address))
     put(out, "64s", struct.pack("<QQ", space().offset(found.address), found.size))
 
 
@@ -137,6 +128,5 @@ def export_pointer(out: int, address: int) -> None:
 def import_pointer(out: int, pool: int, data: int) -> None:
     offset, size = get(data, "QQ")
     found = handles.find(pool, ImportedPool)
-    if not size:
-        raise CudaError(INVALID_VALUE)
+    refuse_if(not size)
     put(out, "Q", space().import_(mapped(found.file, offset, size), offset))

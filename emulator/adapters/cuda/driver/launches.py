@@ -12,16 +12,7 @@ from dataclasses import dataclass
 from functools import cache, cached_property, partial
 from typing import Any, ClassVar
 
-from emulator.adapters.cuda.calls import (
-    DRIVER,
-    INVALID_VALUE,
-    NOT_SUPPORTED,
-    OUT_OF_MEMORY,
-    CudaError,
-    driver,
-    get,
-    put,
-)
+from emulator.adapters.cuda.calls import DRIVER, Code, CudaError, driver, get, put, refuse_if
 from emulator.adapters.cuda.chips import attributes, processor, target
 from emulator.adapters.cuda.driver.devices import check_error, device, space
 from emulator.adapters.cuda.driver.modules import MOST_DYNAMIC, Function, complain, function_of
@@ -40,9 +31,6 @@ _CODES = {
     "out of bounds": 700, "use after free": 700, "read-only": 700, "misaligned": 716, "trap": 719,
     "assertion": 710, "step limit": 702,
 }  # fmt: skip
-_FAILED_LAUNCH = 719
-#: of a cooperative launch
-_TOO_LARGE = 720
 #: CUlaunchAttributeID of the shape of a cluster
 _CLUSTER = 4
 _libc = ctypes.CDLL(None)
@@ -80,8 +68,7 @@ class Launch(Work):
             0 < n <= limit[5 + i] for i, n in enumerate(self.grid)
         )
         most = function.set[MOST_DYNAMIC]
-        if not fits or not 0 < threads <= function.attribute(0) or self.shared > most:
-            raise CudaError(INVALID_VALUE)
+        refuse_if(not fits or not 0 < threads <= function.attribute(0) or self.shared > most)
 
     @cached_property
     def _pointers(self) -> tuple[Any, ...]:
@@ -115,19 +102,19 @@ class Launch(Work):
                 progress=_shown_progress(function.name) if _on_terminal() else None,
             )
         except KernelError as error:
-            device.failed = _CODES.get(error.kind, _FAILED_LAUNCH)
+            device.failed = _CODES.get(error.kind, Code.LAUNCH_FAILED)
             row["findings"] = [str(finding) for finding in error.findings]
             given.write(**row, seconds=_since(started), error=str(error))
             _say(f"emulator: kernel {function.name}: {error}\n", 2)
             return
         except UnsupportedError as error:
             complain(f"kernel {function.name} cannot run", error)
-            raise CudaError(NOT_SUPPORTED) from None
+            raise CudaError(Code.NOT_SUPPORTED) from None
         except OperandError as error:
             complain(f"kernel {function.name} cannot be launched", error)
-            raise CudaError(INVALID_VALUE) from None
+            raise CudaError(Code.INVALID_VALUE) from None
         except MemoryError:
-            raise CudaError(OUT_OF_MEMORY) from None
+            raise CudaError(Code.OUT_OF_MEMORY) from None
         _report(report, row, started)
 
 
@@ -183,8 +170,7 @@ def arguments(function: Function, pointers: int, extra: int = 0) -> list[bytes]:
     if pointers:
         places = get(pointers, f"{len(parameters)}Q")
         return [ctypes.string_at(at, p.bytes) for at, p in zip(places, parameters, strict=True)]
-    if not extra:
-        raise CudaError(INVALID_VALUE)
+    refuse_if(not extra)
     buffer = size = 0
     while (key := get(extra, "Q")[0]) != 0:
         (value,) = get(extra + 8, "Q")
@@ -193,8 +179,7 @@ def arguments(function: Function, pointers: int, extra: int = 0) -> list[bytes]:
         elif key == 2:
             (size,) = get(value, "Q")
         extra += 16
-    if not buffer or size < max(p.offset + p.bytes for p in parameters):
-        raise CudaError(INVALID_VALUE)
+    refuse_if(not buffer or size < max(p.offset + p.bytes for p in parameters))
     return [ctypes.string_at(buffer + p.offset, p.bytes) for p in parameters]
 
 
@@ -214,8 +199,7 @@ def launch_cooperative(function: int, *words: int) -> None:
 def check_cooperative(function: Function, sizes: Sequence[int], shared: int) -> None:
     """Raises CudaError where not all blocks of a grid are on the GPU together."""
     per = resident_blocks(function, math.prod(sizes[3:]), shared)
-    if math.prod(sizes[:3]) > per * attributes()[16]:
-        raise CudaError(_TOO_LARGE)
+    refuse_if(math.prod(sizes[:3]) > per * attributes()[16], Code.COOPERATIVE_LAUNCH_TOO_LARGE)
 
 
 def cluster_shape(attached: int, count: int) -> Sizes | None:

@@ -6,12 +6,13 @@ from dataclasses import dataclass, field
 
 from emulator.adapters.cuda.calls import (
     DRIVER,
-    INVALID_DEVICE,
-    INVALID_VALUE,
+    Code,
     CudaError,
     driver,
     get,
+    present,
     put,
+    refuse_if,
 )
 from emulator.adapters.cuda.driver.devices import space
 from emulator.adapters.cuda.driver.streams import stream_of
@@ -37,10 +38,9 @@ class _Advice:
 
 def _of(address: int, size: int) -> _Advice:
     """The advice on the buffer of an address; CudaError where it is not managed memory."""
-    found = space().find(address)
-    is_inside = (found and not size) or (found and address + size <= found.address + found.size)
-    if not found or found.kind != "managed" or not is_inside:
-        raise CudaError(INVALID_VALUE)
+    found = present(space().find(address))
+    beyond = size and address + size > found.address + found.size
+    refuse_if(found.kind != "managed" or beyond)
     advice = space().notes.setdefault(found.address, _Advice())
     assert isinstance(advice, _Advice)
     return advice
@@ -49,10 +49,8 @@ def _of(address: int, size: int) -> _Advice:
 def _prefetch(address: int, size: int, place: Location, stream: int = 0) -> None:
     stream_of(stream)
     found = _of(address, size)
-    if not size:
-        raise CudaError(INVALID_VALUE)
-    if place[0] == _DEVICE and place[1] != 0:
-        raise CudaError(INVALID_DEVICE)
+    refuse_if(not size)
+    refuse_if(place[0] == _DEVICE and place[1] != 0, Code.INVALID_DEVICE)
     found.prefetched = place
 
 
@@ -72,8 +70,7 @@ def _number(place: Location) -> int:
 
 def _advise(address: int, size: int, advice: int, place: Location) -> None:
     found = _of(address, size)
-    if place[0] == _DEVICE and place[1] != 0:
-        raise CudaError(INVALID_VALUE)
+    refuse_if(place[0] == _DEVICE and place[1] != 0)
     if advice in _READ_MOSTLY:
         found.read_mostly = advice == _READ_MOSTLY[0]
     elif advice in _PREFERRED:
@@ -83,7 +80,7 @@ def _advise(address: int, size: int, advice: int, place: Location) -> None:
     elif advice == _ACCESSED[1]:
         found.accessed_by.pop(place, None)
     else:
-        raise CudaError(INVALID_VALUE)
+        raise CudaError(Code.INVALID_VALUE)
 
 
 @driver("cuMemPrefetchBatchAsync", "cuMemDiscardAndPrefetchBatchAsync")
@@ -119,8 +116,7 @@ def attribute(out: int, room: int, which: int, address: int, size: int) -> None:
         5: found.preferred[0], 6: found.preferred[1], 7: found.prefetched[0],
         8: found.prefetched[1],
     }  # fmt: skip
-    if which not in values:
-        raise CudaError(INVALID_VALUE)
+    refuse_if(which not in values)
     put(out, "i", values[which])
 
 

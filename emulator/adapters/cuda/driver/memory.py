@@ -11,7 +11,16 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from emulator.adapters.cuda.calls import DRIVER, INVALID_VALUE, CudaError, driver, get, handles, put
+from emulator.adapters.cuda.calls import (
+    DRIVER,
+    CudaError,
+    driver,
+    get,
+    handles,
+    present,
+    put,
+    refuse_if,
+)
 from emulator.adapters.cuda.driver.arrays import Side, side_of_array
 from emulator.adapters.cuda.driver.devices import check_device, check_error, device, space
 from emulator.adapters.cuda.driver.graph_memory import (
@@ -93,8 +102,7 @@ def free_host(address: int) -> None:
 
 @driver("cuMemHostGetDevicePointer_v2")
 def host_pointer(out: int, address: int, flags: int) -> None:
-    if space().find(address) is None:
-        raise CudaError(INVALID_VALUE)
+    present(space().find(address))
     put(out, "Q", address)
 
 
@@ -106,22 +114,17 @@ def memory_info(free_bytes: int, total: int) -> None:
 
 @driver("cuMemGetAddressRange_v2")
 def address_range(base: int, size: int, address: int) -> None:
-    found = space().find(address)
-    if found is None:
-        raise CudaError(INVALID_VALUE)
+    found = present(space().find(address))
     put(base, "Q", found.address)
     put(size, "Q", found.size)
 
 
 def _attribute(attribute: int, address: int) -> tuple[str, int]:
     """The form and value of a CUpointer_attribute; raises CudaError for memory not known."""
-    found = space().find(address)
-    if found is None:
-        raise CudaError(INVALID_VALUE)
+    found = present(space().find(address))
     on_host = found.kind in ("host", "registered")
     reachable = on_host or found.kind == "managed"
-    if attribute == 4 and not reachable:
-        raise CudaError(INVALID_VALUE)
+    refuse_if(attribute == 4 and not reachable)
     values = {
         1: ("Q", device.primary_context()), 2: ("I", _HOST if on_host else _DEVICE),
         3: ("Q", address), 4: ("Q", address), 7: ("Q", found.address),
@@ -129,8 +132,7 @@ def _attribute(attribute: int, address: int) -> tuple[str, int]:
         12: ("Q", found.size), 13: ("I", 1), 6: ("I", 0), 10: ("I", 0), 14: ("I", 0), 15: ("I", 3),
         16: ("I", 0), 17: ("Q", 0), 18: ("Q", 0), 19: ("Q", 0), 20: ("I", 0), 21: ("I", 0),
     }  # fmt: skip
-    if attribute not in values:
-        raise CudaError(INVALID_VALUE)
+    refuse_if(attribute not in values)
     return values[attribute]
 
 
@@ -303,8 +305,7 @@ class Fill(Work):
     dtype: Any
 
     def __post_init__(self) -> None:
-        if self.to % self.size:
-            raise CudaError(INVALID_VALUE)
+        refuse_if(self.to % self.size)
 
     @property
     def size(self) -> int:
@@ -348,8 +349,7 @@ def default_pool(out: int, location: int, kind: int) -> None:
 
 @driver("cuMemPoolCreate")
 def pool_create(out: int, properties: int) -> None:
-    if not properties:
-        raise CudaError(INVALID_VALUE)
+    refuse_if(not properties)
     put(out, "Q", handles.add(Pool(ctypes.string_at(properties, POOL_BYTES))))
 
 

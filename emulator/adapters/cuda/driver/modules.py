@@ -7,27 +7,23 @@ import math
 import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from emulator.adapters.cuda import fatbin
 from emulator.adapters.cuda.calls import (
     DRIVER,
-    INVALID_CONTEXT,
-    INVALID_FILE,
-    INVALID_IMAGE,
-    INVALID_PTX,
-    INVALID_VALUE,
-    NO_BINARY,
-    NOT_FOUND,
-    NOT_SUPPORTED,
+    Code,
     CudaError,
     driver,
     get,
     handles,
     lasting,
+    present,
     put,
     put_text,
+    refuse_if,
     text_at,
 )
 from emulator.adapters.cuda.chips import target
@@ -64,7 +60,9 @@ class Loaded:
             self.module = Module(program, target().name, memory=space().memory)
         except EmulatorError as error:
             complain("the module cannot be loaded", error)
-            raise CudaError(INVALID_PTX if isinstance(error, ParseError) else 209) from None
+            raise CudaError(
+                Code.INVALID_PTX if isinstance(error, ParseError) else Code.NO_BINARY
+            ) from None
         self.functions: dict[str, int] = {}
         #: handles of its texture references that the program has asked for
         self.references: dict[str, int] = {}
@@ -77,8 +75,7 @@ class Loaded:
 
     def function(self, name: str) -> int:
         """The handle of a kernel."""
-        if name not in self.module.kernels:
-            raise CudaError(NOT_FOUND)
+        refuse_if(name not in self.module.kernels, Code.NOT_FOUND)
         if name not in self.functions:
             self.functions[name] = handles.add(Function(self, name))
         return self.functions[name]
@@ -119,7 +116,7 @@ class Function:
     def set_attribute(self, which: int, value: int) -> None:
         """Sets one. Raises CudaError for more shared memory than the GPU has."""
         if which == MOST_DYNAMIC and not 0 <= value <= target().shared_limit - self.static_shared:
-            raise CudaError(INVALID_VALUE)
+            raise CudaError(Code.INVALID_VALUE)
         self.set[which] = value
 
 
@@ -138,6 +135,12 @@ class Linking:
         put_text(self.log, self.room, f"error   : {reason or f'{what}: {error}'}")
 
 
+_loaded = partial(handles.find, kind=Loaded)
+_linking = partial(handles.find, kind=Linking)
+#: the kernel of a handle; CudaError where it is none of one
+function_of = partial(handles.find, kind=Function)
+
+
 def complain(what: str, error: Exception) -> None:
     """Says on the standard error and in the log what an error code alone would not."""
     import os
@@ -153,7 +156,9 @@ def _told() -> Iterator[None]:
         yield
     except EmulatorError as error:
         complain("the image cannot be loaded", error)
-        raise CudaError(NO_BINARY if isinstance(error, fatbin.NoPtx) else INVALID_IMAGE) from None
+        raise CudaError(
+            Code.NO_BINARY if isinstance(error, fatbin.NoPtx) else Code.INVALID_IMAGE
+        ) from None
 
 
 def ptx_of(image: bytes) -> str:
@@ -207,20 +212,11 @@ def program_at(wrapper: int) -> str:
     return joined(texts) if texts else ptx_of(image_at(wrapper))
 
 
-def _loaded(module: int) -> Loaded:
-    return handles.find(module, Loaded)
-
-
-def function_of(handle: int) -> Function:
-    """The kernel of a handle. Raises CudaError where it is none of one."""
-    return handles.find(handle, Function)
-
-
 def _file(path: int) -> bytes:
     try:
         return Path(text_at(path)).read_bytes()
     except OSError:
-        raise CudaError(INVALID_FILE) from None
+        raise CudaError(Code.INVALID_FILE) from None
 
 
 def _load(out: int, image: bytes) -> None:
@@ -262,9 +258,7 @@ def unload(module: int) -> None:
 
 @driver("cuModuleGetGlobal_v2", "cuLibraryGetGlobal", "cuLibraryGetManaged")
 def get_variable(out: int, size: int, module: int, name: int) -> None:
-    place = _loaded(module).places.get(text_at(name))
-    if place is None:
-        raise CudaError(NOT_FOUND)
+    place = present(_loaded(module).places.get(text_at(name)), Code.NOT_FOUND)
     put(out, "Q", place[0])
     put(size, "Q", place[1])
 
@@ -279,10 +273,8 @@ def enumerate_functions(out: int, count: int, module: int) -> None:
 @driver("cuFuncGetParamInfo", "cuKernelGetParamInfo")
 def parameter_info(function: int, index: int, offset: int, size: int) -> None:
     parameters = function_of(function).kernel.parameters
-    if not device.context:
-        raise CudaError(INVALID_CONTEXT)
-    if index >= len(parameters):
-        raise CudaError(INVALID_VALUE)
+    refuse_if(not device.context, Code.INVALID_CONTEXT)
+    refuse_if(index >= len(parameters))
     put(offset, "Q", parameters[index].offset)
     put(size, "Q", parameters[index].bytes)
 
@@ -295,10 +287,6 @@ def link_create(count: int, options: int, values: int, out: int) -> None:
     given = _options(count, options, values)
     log, room = given.get(_ERROR_LOG, 0), given.get(_ERROR_LOG_BYTES, 0)
     put(out, "Q", handles.add(Linking(log, room & 0xFFFFFFFF)))
-
-
-def _linking(state: int) -> Linking:
-    return handles.find(state, Linking)
 
 
 def _add_input(linking: Linking, kind: int, data: bytes, name: str) -> int:
@@ -314,7 +302,7 @@ def _add_input(linking: Linking, kind: int, data: bytes, name: str) -> int:
         linking.texts.append((name or f"text {len(linking.texts) + 1}", text))
         return 0
     linking.complain(f"{name or 'the input'} cannot be linked", UnsupportedError(reason))
-    return NOT_SUPPORTED
+    return Code.NOT_SUPPORTED
 
 
 @driver("cuLinkComplete")
@@ -322,17 +310,19 @@ def link_complete(state: int, out: int, size: int) -> None:
     linking = _linking(state)
     if not linking.texts:
         linking.complain("nothing is linked", UnsupportedError("no PTX was given"))
-        raise CudaError(INVALID_IMAGE)
+        raise CudaError(Code.INVALID_IMAGE)
     text = joined(linking.texts)
     try:
         faults = Module(_with_library(text), target().name).link_problems
     except EmulatorError as error:
         linking.complain("the program cannot be linked", error)
-        raise CudaError(INVALID_PTX if isinstance(error, ParseError) else 209) from None
+        raise CudaError(
+            Code.INVALID_PTX if isinstance(error, ParseError) else Code.NO_BINARY
+        ) from None
     if faults:
         said = UnsupportedError(str(faults[0]))
         linking.complain("the program cannot be linked", said, faults[0].reason)
-        raise CudaError(INVALID_IMAGE)
+        raise CudaError(Code.INVALID_IMAGE)
     linking.result = ctypes.create_string_buffer(text.encode())
     put(out, "Q", ctypes.addressof(linking.result))
     put(size, "Q", len(linking.result))

@@ -5,12 +5,13 @@ from __future__ import annotations
 import ctypes
 import weakref
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
+from graphlib import CycleError, TopologicalSorter
 from typing import ClassVar
 
-from emulator.adapters.cuda.calls import INVALID_VALUE, CudaError, after_call, get, handles, put
+from emulator.adapters.cuda.calls import Code, CudaError, after_call, get, handles, put, refuse_if
 from emulator.adapters.cuda.driver.devices import device, space
 
 
@@ -71,8 +72,7 @@ class UserObject:
 
     def change(self, count: int) -> None:
         """Adds references, or with a negative count takes them away."""
-        if not 0 < self.count >= -count:
-            raise CudaError(INVALID_VALUE)
+        refuse_if(not 0 < self.count >= -count)
         self.count += count
         if not self.count:
             after_call.append((self.destroy, self.address))
@@ -152,8 +152,7 @@ class Graph:
     def listed(self, address: int, count: int) -> list[Node]:
         """The nodes of a list of handles; CudaError for one that is not of this graph."""
         found = [handles.find(x, Node) for x in (get(address, f"{count}Q") if count else ())]
-        if any(node.graph is not self for node in found):
-            raise CudaError(INVALID_VALUE)
+        refuse_if(any(node.graph is not self for node in found))
         return found
 
     def add(self, node: Node) -> Node:
@@ -209,15 +208,10 @@ class Graph:
 
         Raises CudaError where nodes wait for each other.
         """
-        out: list[Node] = []
-        left = list(self.nodes)
-        while left:
-            ready = _without_needs(left, out)
-            if not ready:
-                raise CudaError(INVALID_VALUE)
-            out += ready
-            left = [node for node in left if node not in ready]
-        return out
+        try:
+            return list(TopologicalSorter({x: x.needs for x in self.nodes}).static_order())
+        except CycleError:
+            raise CudaError(Code.INVALID_VALUE) from None
 
     def run(self) -> None:
         """Does the work of all nodes."""
@@ -235,11 +229,6 @@ def _end(node: Node) -> None:
     handles.take(node.handle, Node)
     for graph in node.work.graphs:
         graph.release()
-
-
-def _without_needs(nodes: Iterable[Node], done: Collection[Node]) -> list[Node]:
-    have = set(done)
-    return [node for node in nodes if have.issuperset(node.needs)]
 
 
 class Child(Work):
@@ -271,8 +260,7 @@ class Conditional(Work):
 
     def __init__(self, condition: Condition, choice: int, graphs: Sequence[Graph]) -> None:
         most = (2, 1, len(graphs))
-        if choice > self.SWITCH or not 0 < len(graphs) <= most[choice]:
-            raise CudaError(INVALID_VALUE)
+        refuse_if(choice > self.SWITCH or not 0 < len(graphs) <= most[choice])
         self.condition, self.choice, self.graphs = condition, choice, graphs
         self._handles = (ctypes.c_uint64 * len(graphs))(
             *(graph.handle or graph.known() for graph in graphs)

@@ -7,17 +7,7 @@ import struct
 from dataclasses import dataclass, field
 from functools import partial
 
-from emulator.adapters.cuda.calls import (
-    DRIVER,
-    INVALID_VALUE,
-    NOT_FOUND,
-    CudaError,
-    driver,
-    get,
-    handles,
-    put,
-    text_at,
-)
+from emulator.adapters.cuda.calls import DRIVER, Code, driver, get, handles, put, refuse_if, text_at
 from emulator.adapters.cuda.driver import textures
 from emulator.adapters.cuda.driver.devices import space
 from emulator.adapters.cuda.driver.modules import Loaded
@@ -67,8 +57,7 @@ def _resource(what: bytes) -> textures.Resource:
     return textures.resource_at(ctypes.addressof(held))
 
 
-def _find(reference: int) -> TextureReference:
-    return handles.find(reference, TextureReference)
+_find = partial(handles.find, kind=TextureReference)
 
 
 def _register(name: str, place: tuple[int, str]) -> None:
@@ -96,8 +85,7 @@ for _name, _place in _PROPERTIES.items():
 def texture_reference(out: int, module: int, name: int) -> None:
     loaded, text = handles.find(module, Loaded), text_at(name)
     type_, known = loaded.module.reference_handles.get(text, ("", 0))
-    if type_ != "texref":
-        raise CudaError(NOT_FOUND)
+    refuse_if(type_ != "texref", Code.NOT_FOUND)
     if text not in loaded.references:
         made = TextureReference()
         loaded.references[text] = handles.add(made)
@@ -106,15 +94,13 @@ def texture_reference(out: int, module: int, name: int) -> None:
 
 
 def _set_array(kind: int, reference: int, array: int, flags: int) -> None:
-    if flags != _ARRAY_FORMAT:
-        raise CudaError(INVALID_VALUE)
+    refuse_if(flags != _ARRAY_FORMAT)
     _find(reference).give("Q", kind, array)
 
 
 def _array_of(kind: int, out: int, reference: int) -> None:
     given, first = struct.unpack_from("<I4xQ", _find(reference).what.ljust(16, b"\xff"))
-    if given != kind:
-        raise CudaError(INVALID_VALUE)
+    refuse_if(given != kind)
     put(out, "Q", first)
 
 
@@ -133,8 +119,7 @@ def set_address(offset: int, reference: int, address: int, size: int) -> None:
 
 def _axis(axis: int) -> int:
     """Where the address mode of an axis stands."""
-    if not 0 <= axis < 3:
-        raise CudaError(INVALID_VALUE)
+    refuse_if(not 0 <= axis < 3)
     return 4 * axis
 
 

@@ -8,20 +8,19 @@ from dataclasses import dataclass, field
 
 from emulator.adapters.cuda.calls import (
     DRIVER,
-    INVALID_HANDLE,
-    INVALID_VALUE,
+    Code,
     CudaError,
     driver,
     handles,
+    present,
     put,
+    refuse_if,
 )
 from emulator.adapters.cuda.driver.devices import check_error, device
 from emulator.adapters.cuda.driver.nodes import Graph, Kind, Node, Work
 
 #: handles of the default streams
 _DEFAULT = (0, 1, 2)
-#: CUDA_ERROR_STREAM_CAPTURE_*
-_UNSUPPORTED, INVALIDATED, _MERGED, _CAPTURED_EVENT = 900, 901, 902, 907
 #: flags of events: without times, and for other processes
 WITHOUT_TIMES, INTERPROCESS = 2, 4
 #: flag of records and waits that are nodes of a capture
@@ -86,7 +85,7 @@ def submit(handle: int, work: Work) -> None:
     if stream.capture is None:
         work.run()
     elif stream.capture.invalid:
-        raise CudaError(INVALIDATED)
+        raise CudaError(Code.CAPTURE_INVALIDATED)
     else:
         stream.tails = [stream.capture.graph.add(Node(work, stream.tails))]
 
@@ -96,7 +95,7 @@ def refuse_capture(handle: int) -> None:
     capture = stream_of(handle).capture
     if capture is not None:
         capture.invalid = True
-        raise CudaError(_UNSUPPORTED)
+        raise CudaError(Code.CAPTURE_UNSUPPORTED)
 
 
 class Call(Work):
@@ -171,7 +170,7 @@ def wait_event(stream: int, event: int, flags: int) -> None:
         recorded.capture.join(waiting, [])
     elif waiting.capture is not recorded.capture:
         waiting.capture.invalid = recorded.capture.invalid = True
-        raise CudaError(_MERGED)
+        raise CudaError(Code.CAPTURE_MERGE)
     waiting.tails = list(dict.fromkeys([*waiting.tails, *recorded.tails]))
 
 
@@ -187,8 +186,7 @@ def context(stream: int, out: int, green: int) -> None:
 
 @driver("cuEventCreate")
 def event_create(out: int, event_flags: int) -> None:
-    if event_flags & INTERPROCESS and not event_flags & WITHOUT_TIMES:
-        raise CudaError(INVALID_VALUE)
+    refuse_if(event_flags & INTERPROCESS and not event_flags & WITHOUT_TIMES)
     put(out, "Q", handles.add(Event(event_flags)))
 
 
@@ -206,20 +204,18 @@ def event_synchronize(event: int) -> None:
     capture = handles.find(event, Event).capture
     if capture is not None and capture.streams:
         capture.invalid = True
-        raise CudaError(_CAPTURED_EVENT)
+        raise CudaError(Code.CAPTURED_EVENT)
     if capture is not None and capture.invalid:
-        raise CudaError(INVALID_VALUE)
+        raise CudaError(Code.INVALID_VALUE)
     check_error()
 
 
 @driver("cuEventElapsedTime", "cuEventElapsedTime_v2")
 def event_elapsed(out: int, first: int, last: int) -> None:
     one, other = handles.find(first, Event), handles.find(last, Event)
-    if WITHOUT_TIMES & (one.flags | other.flags):
-        raise CudaError(INVALID_HANDLE)
-    if one.at is None or other.at is None:
-        raise CudaError(INVALID_HANDLE)
-    put(out, "f", (other.at - one.at) * 1e3)
+    refuse_if(WITHOUT_TIMES & (one.flags | other.flags), Code.INVALID_HANDLE)
+    begin, end = (present(x.at, Code.INVALID_HANDLE) for x in (one, other))
+    put(out, "f", (end - begin) * 1e3)
 
 
 DRIVER |= {

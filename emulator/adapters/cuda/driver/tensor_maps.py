@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Sequence
 
-from emulator.adapters.cuda.calls import INVALID_VALUE, NOT_SUPPORTED, CudaError, driver, get
+from emulator.adapters.cuda.calls import Code, CudaError, driver, get, refuse_if
 from emulator.adapters.cuda.driver.modules import complain
 from emulator.errors import OperandError, UnsupportedError
 from emulator.memory.tensor_map import TensorMap
@@ -39,9 +39,8 @@ def _write(out: int, make: Callable[[], TensorMap]) -> None:
     except (OperandError, UnsupportedError) as error:
         complain("a tensor map cannot be made", error)
         refused = isinstance(error, OperandError)
-        raise CudaError(INVALID_VALUE if refused else NOT_SUPPORTED) from None
-    if not out:
-        raise CudaError(INVALID_VALUE)
+        raise CudaError(Code.INVALID_VALUE if refused else Code.NOT_SUPPORTED) from None
+    refuse_if(not out)
     ctypes.memmove(out, encoded, _BYTES)
 
 
@@ -95,8 +94,7 @@ def encode_im2col(
     element_strides: int,
     *choices: int,
 ) -> None:
-    if rank < 3:
-        raise CudaError(INVALID_VALUE)
+    refuse_if(rank < 3)
     _write(
         out,
         lambda: TensorMap.im2col(
@@ -116,7 +114,6 @@ def encode_im2col(
 
 @driver("cuTensorMapReplaceAddress")
 def replace_address(tensor_map: int, address: int) -> None:
-    if not tensor_map:
-        raise CudaError(INVALID_VALUE)
+    refuse_if(not tensor_map)
     given = ctypes.string_at(tensor_map, _BYTES)
     _write(tensor_map, lambda: TensorMap.decode(given).with_address(address))

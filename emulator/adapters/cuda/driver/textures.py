@@ -13,13 +13,14 @@ import numpy as np
 from dtypes import Array
 from emulator.adapters.cuda.calls import (
     DRIVER,
-    INVALID_VALUE,
-    NOT_SUPPORTED,
+    Code,
     CudaError,
     driver,
     get,
     handles,
+    present,
     put,
+    refuse_if,
 )
 from emulator.adapters.cuda.driver.arrays import FACES, FORMATS, CudaArray, Mipmaps, Shape
 from emulator.adapters.cuda.driver.devices import space
@@ -76,14 +77,12 @@ def resource_at(what: int) -> Resource:
         large, *small = [Resource(kind, x.shape, x.address, x.texels.row, raw) for x in arrays]
         return replace(large, mipmaps=tuple(small))
     format_, channels, *sizes = get(what + 16, "IIQ" if kind == LINEAR else "IIQQQ")
-    if format_ not in FORMATS:
-        raise CudaError(NOT_SUPPORTED)
+    refuse_if(format_ not in FORMATS, Code.NOT_SUPPORTED)
     if kind == LINEAR:
         count = sizes[0] // (np.dtype(FORMATS[format_]).itemsize * max(1, channels))
         shape = Shape(count, 0, 0, format_, channels)
         return Resource(kind, shape, first, shape.texels(first).row, raw)
-    if kind != PITCHED:
-        raise CudaError(INVALID_VALUE)
+    refuse_if(kind != PITCHED)
     width, height, pitch = sizes
     return Resource(kind, Shape(width, height, 0, format_, channels), first, pitch, raw)
 
@@ -103,8 +102,7 @@ class TextureObject:
         border = cast("tuple[float, float, float, float]", struct.unpack_from("<4f", self.raw, 40))
         shape, levels = self.resource.shape, self.resource.mipmaps
         asked = modes[: shape.rank]
-        if max(asked) >= len(_ADDRESSES) or max(filter_, level_filter) >= len(_FILTERS):
-            raise CudaError(INVALID_VALUE)
+        refuse_if(max(asked) >= len(_ADDRESSES) or max(filter_, level_filter) >= len(_FILTERS))
         if anisotropy > 1:
             raise UnsupportedError("anisotropy is not modelled here")
         small = FORMATS[shape.format] in ("uint8", "uint16", "int8", "int16")
@@ -152,7 +150,7 @@ def create_texture(out: int, resource: Resource, raw: bytes) -> None:
         made.texture()
     except EmulatorError as error:
         complain("the texture object cannot be made", error)
-        raise CudaError(NOT_SUPPORTED) from None
+        raise CudaError(Code.NOT_SUPPORTED) from None
     handle = _objects.new_handle()
     _objects.textures[handle] = made
     space().memory.textures[handle] = made.texture
@@ -160,21 +158,16 @@ def create_texture(out: int, resource: Resource, raw: bytes) -> None:
 
 
 def texture_object(handle: int) -> TextureObject:
-    if handle not in _objects.textures:
-        raise CudaError(INVALID_VALUE)
-    return _objects.textures[handle]
+    return present(_objects.textures.get(handle))
 
 
 def surface_resource(handle: int) -> Resource:
-    if handle not in _objects.surfaces:
-        raise CudaError(INVALID_VALUE)
-    return _objects.surfaces[handle]
+    return present(_objects.surfaces.get(handle))
 
 
 @driver("cuTexObjectCreate")
 def texture_create(out: int, resource: int, what: int, view: int) -> None:
-    if view:
-        raise CudaError(NOT_SUPPORTED)
+    refuse_if(view, Code.NOT_SUPPORTED)
     create_texture(out, resource_at(resource), ctypes.string_at(what, TEXTURE_BYTES))
 
 
@@ -187,14 +180,13 @@ def texture_destroy(handle: int) -> None:
 @driver("cuTexObjectGetResourceViewDesc")
 def texture_view(out: int, handle: int) -> None:
     texture_object(handle)
-    raise CudaError(INVALID_VALUE)  # none was made with a view
+    raise CudaError(Code.INVALID_VALUE)  # none was made with a view
 
 
 @driver("cuSurfObjectCreate")
 def surface_create(out: int, what: int) -> None:
     resource = resource_at(what)
-    if resource.kind != ARRAY:
-        raise CudaError(INVALID_VALUE)
+    refuse_if(resource.kind != ARRAY)
     handle = _objects.new_handle()
     _objects.surfaces[handle] = resource
     space().memory.surfaces[handle] = resource.shape.texels(resource.address)

@@ -10,13 +10,13 @@ from dataclasses import dataclass
 
 from emulator.adapters.cuda.calls import (
     DRIVER,
-    INVALID_VALUE,
-    NOT_SUPPORTED,
-    OUT_OF_MEMORY,
+    Code,
     CudaError,
     driver,
     handles,
+    present,
     put,
+    refuse_if,
 )
 from emulator.adapters.cuda.driver.devices import space
 from emulator.adapters.cuda.shared import map_at
@@ -62,18 +62,16 @@ def _around(address: int, size: int) -> Reservation:
     for start, found in _reserved.items():
         if start <= address and address + size <= start + found.size:
             return found
-    raise CudaError(INVALID_VALUE)
+    raise CudaError(Code.INVALID_VALUE)
 
 
 def _whole(*sizes: int) -> None:
-    if any(size % _GRANULARITY for size in sizes):
-        raise CudaError(INVALID_VALUE)
+    refuse_if(any(size % _GRANULARITY for size in sizes))
 
 
 def check_shareable(kind: int) -> None:
     """Raises CudaError for a kind of handle that is not modelled."""
-    if kind != FILE_DESCRIPTOR:
-        raise CudaError(NOT_SUPPORTED)
+    refuse_if(kind != FILE_DESCRIPTOR, Code.NOT_SUPPORTED)
 
 
 def imported(shared: int, kind: int) -> int:
@@ -82,14 +80,13 @@ def imported(shared: int, kind: int) -> int:
     try:
         return os.dup(shared)
     except OSError:
-        raise CudaError(INVALID_VALUE) from None
+        raise CudaError(Code.INVALID_VALUE) from None
 
 
 @driver("cuMemAddressReserve")
 def reserve(out: int, size: int, alignment: int, wanted: int, flags: int) -> None:
     _whole(size, alignment)
-    if not size:
-        raise CudaError(INVALID_VALUE)
+    refuse_if(not size)
     # Room for an aligned start; what is left over costs addresses, no memory.
     step = max(alignment, _GRANULARITY)
     at = -(-map_at(0, size + step, _NONE, mmap.MAP_PRIVATE | 0x20, -1, 0) // step) * step
@@ -99,19 +96,16 @@ def reserve(out: int, size: int, alignment: int, wanted: int, flags: int) -> Non
 
 @driver("cuMemAddressFree")
 def free_addresses(address: int, size: int) -> None:
-    found = _reserved.get(address)
-    if found is None or found.size != size or found.mapped:
-        raise CudaError(INVALID_VALUE)
+    found = present(_reserved.get(address))
+    refuse_if(found.size != size or found.mapped)
     del _reserved[address]
 
 
 @driver("cuMemCreate")
 def create(out: int, size: int, properties: int, flags: int) -> None:
     _whole(size)
-    if not size or not properties:
-        raise CudaError(INVALID_VALUE)
-    if space().used + size > space().total:
-        raise CudaError(OUT_OF_MEMORY)
+    refuse_if(not size or not properties)
+    refuse_if(space().used + size > space().total, Code.OUT_OF_MEMORY)
     put(out, "Q", handles.add(Physical(size, ctypes.string_at(properties, _PROPERTIES))))
 
 
@@ -132,9 +126,7 @@ def import_from(out: int, shared: int, kind: int) -> None:
 @driver("cuMemRetainAllocationHandle")
 def retain(out: int, address: int) -> None:
     mapped = _around(address, 1).mapped.items()
-    found = next((x for at, x in mapped if at <= address < at + x.size), None)
-    if found is None:
-        raise CudaError(INVALID_VALUE)
+    found = present(next((x for at, x in mapped if at <= address < at + x.size), None))
     put(out, "Q", handles.add(found))
 
 
@@ -143,8 +135,7 @@ def map_memory(address: int, size: int, offset: int, handle: int, flags: int) ->
     found, physical = _around(address, size), handles.find(handle, Physical)
     _whole(address, size, offset)
     taken = any(address < at + x.size and at < address + size for at, x in found.mapped.items())
-    if taken or offset + size > physical.size:
-        raise CudaError(INVALID_VALUE)
+    refuse_if(taken or offset + size > physical.size)
     writable = mmap.PROT_READ | mmap.PROT_WRITE
     map_at(address, size, writable, _SHARED_FIXED, physical.file, offset)
     found.mapped[address] = physical
@@ -154,8 +145,7 @@ def map_memory(address: int, size: int, offset: int, handle: int, flags: int) ->
 def set_access(address: int, size: int, descriptions: int, count: int) -> None:
     found = _around(address, size)
     inside = sum(x.size for at, x in found.mapped.items() if address <= at < address + size)
-    if inside < size:
-        raise CudaError(INVALID_VALUE)
+    refuse_if(inside < size)
     if space().find(address) is None:
         space().map(address, size)
 

@@ -21,6 +21,8 @@ from weakref import WeakValueDictionary
 import llvmlite
 import llvmlite.binding as llvm
 
+from emulator.arith.fast.scratch import Scratch
+
 #: one module is compiled at a time: LLVM's context is the process's. A signal handler may launch a
 #: kernel while its thread compiles, hence reentrant
 _lock = threading.RLock()
@@ -168,19 +170,25 @@ class Improved:
         quick = len(ir) >= _LARGE and not _is_known(_key(ir, _LEVEL))
         make = partial(function, ir, name, result, *arguments)
         self._left = _SECONDS * len(ir) if quick else inf
-        #: the function as it is now, and what makes a better one; None: there is none
-        self.now = make(level=0 if quick else _LEVEL)
+        self._now = make(level=0 if quick else _LEVEL)
+        #: what makes a better one; None: there is none
         self._better = make if quick else None
 
     def ran(self, seconds: float) -> None:
         """It ran for so long."""
         self._left -= seconds
-        if self._left > 0:
-            return
-        better, self._better = self._better, None
-        if better is not None:
+
+    def now(self) -> Callable[..., Any]:
+        """The function as it is now. Callers ask before they take memory of their own: LLVM needs
+        much for a while."""
+        better = self._better
+        if better is not None and self._left <= 0:
+            self._better = None
+            Scratch.let_go()
+            _give_back()
             with suppress(Exception):  # where LLVM fails, the function is still right
-                self.now = better()
+                self._now = better()
+        return self._now
 
 
 def loaded(ir: str, level: int = _LEVEL) -> Code:

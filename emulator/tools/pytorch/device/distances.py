@@ -14,8 +14,7 @@ from torch import Tensor
 from dtypes import Array
 from emulator.targets import Chip
 from emulator.tools.pytorch.device.arithmetic import function
-from emulator.tools.pytorch.device.native import take_turns
-from emulator.tools.pytorch.device.reduce import Steps
+from emulator.tools.pytorch.device.native import Steps, take_turns
 from emulator.tools.pytorch.device.reductions import Squares, Sum
 from emulator.tools.pytorch.device.softmax import sums_of_block
 

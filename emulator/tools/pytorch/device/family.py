@@ -73,7 +73,6 @@ class Family(Protocol):
 
     def __call__(self, request: Request) -> Answer | None:
         """The answer to a request; None for one that is not the family's."""
-        ...
 
 
 def on_chip(chip: Chip, evidence: Evidence) -> Evidence:

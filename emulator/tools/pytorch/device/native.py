@@ -6,13 +6,16 @@ import ctypes
 from collections.abc import Callable, Sequence
 from functools import cache
 from importlib.util import find_spec
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from dtypes import Array
 from emulator.arith.engines import by_kernels
 from emulator.arith.fast.threads import in_parts
+
+if TYPE_CHECKING:
+    from emulator.arith.fast.words import Value
 
 #: lanes of a vector
 _LANES = 16
@@ -25,13 +28,20 @@ State = tuple[Array, ...]
 Expression = Callable[..., Any]
 
 
-class Takes(Protocol):
-    """The step of a reduction that takes an element into a state."""
+class Steps(Protocol):
+    """What a reduction computes; a state is one array, or word, for each number that it keeps."""
 
-    def take(self, state: Any, values: Any) -> Any: ...
+    def start(self, shape: tuple[int, ...]) -> State:
+        """The state before the first element."""
+
+    def take(self, state: State, values: Array) -> State:
+        """The state after one more element."""
+
+    def join(self, left: State, right: State) -> State:
+        """The state of two threads."""
 
 
-def take_turns(steps: Takes, state: State, values: Array, vector: int = 1) -> None:
+def take_turns(steps: Steps, state: State, values: Array, vector: int = 1) -> None:
     """Takes the rows of `values` into a state of ``(rows, n)`` numbers. The n accumulators of a row
     take its vectors in turn, element by element, until there are no more."""
     rows, threads = state[0].shape
@@ -74,7 +84,7 @@ def on_rows(expression: Expression, *operands: Any) -> Array:
     return out
 
 
-def _over(native: Any, words: Sequence[int], rows: int, work: int) -> None:
+def _over(native: Callable[..., int], words: Sequence[int], rows: int, work: int) -> None:
     """Calls a function for all rows, in threads where that is faster."""
 
     def piece(first: int, last: int) -> int:
@@ -102,7 +112,7 @@ class _Writer:
         self.e = InstructionStream(self.module, self.b, _LANES)
         self.long = LONG
 
-    def compiled(self) -> Any:
+    def compiled(self) -> Callable[..., int]:
         from emulator.arith.fast.kernels import machine_code
 
         self.b.ret(self.long(0))
@@ -111,12 +121,12 @@ class _Writer:
 
     def loop(
         self,
-        first: Any,
-        last: Any,
+        first: Value,
+        last: Value,
         step: int,
-        carried: Sequence[Any],
-        body: Callable[[Any, Sequence[Any]], Sequence[Any]],
-    ) -> Sequence[Any]:
+        carried: Sequence[Value],
+        body: Callable[[Value, Sequence[Value]], Sequence[Value]],
+    ) -> Sequence[Value]:
         """`body` with a number and the values that it returned last; those at the end."""
         b, before = self.b, self.b.block
         head, inside, after = (self.native.append_basic_block() for _ in range(3))
@@ -136,20 +146,20 @@ class _Writer:
         b.position_at_end(after)
         return held
 
-    def entry(self, table: Any, number: Any) -> Any:
+    def entry(self, table: Value, number: Value) -> Value:
         """A word of a table."""
         from emulator.arith.fast.words import POINTER
 
         place = self.b.gep(self.b.inttoptr(table, POINTER), [number], source_etype=self.long)
         return self.b.load(place, typ=self.long)
 
-    def place(self, address: Any, index: Any) -> Any:
+    def place(self, address: Value, index: Value) -> Value:
         """Where the f32 of a number is, from an address on."""
         from emulator.arith.fast.words import POINTER
 
         return self.b.inttoptr(self.b.add(address, self.b.shl(index, self.long(2))), POINTER)
 
-    def vector(self, place: Any, lanes: int, mask: Any = None) -> Any:
+    def vector(self, place: Value, lanes: int, mask: Value | None = None) -> Value:
         """So many f32, or those of a mask."""
         from llvmlite import ir
 
@@ -161,14 +171,14 @@ class _Writer:
         given = [place, WORD(4), mask, ir.Constant(type_, None)]
         return self.e.function(f"llvm.masked.load.v{lanes}f32.p0", type_, given)
 
-    def scalar(self, address: Any) -> Any:
+    def scalar(self, address: Value) -> Value:
         """The f32 at an address, in a word."""
         from emulator.arith.fast.words import Word, type_of
 
         place = self.place(address, self.long(0))
         return Word(self.e, self.b.load(place, typ=type_of(_F32), align=4), _F32)
 
-    def below(self, limit: Any, lanes: int) -> Any:
+    def below(self, limit: Value, lanes: int) -> Value:
         """The lanes whose number is below a limit."""
         from llvmlite import ir
 
@@ -179,7 +189,7 @@ class _Writer:
 
 
 @cache
-def _turns(steps: Any, vector: int) -> Any:
+def _turns(steps: Callable[[], Any], vector: int) -> Callable[..., int]:
     """``(values, bytes of a row, its elements, threads, table of addresses of states)``."""
     from emulator.arith.fast.words import Word, select
 
@@ -189,7 +199,7 @@ def _turns(steps: Any, vector: int) -> Any:
     b, long, wide = w.b, w.long, _LANES * vector
     whole = b.sdiv(length, b.mul(threads, long(vector)))
 
-    def take(held: Sequence[Any], loaded: Any) -> list[Any]:
+    def take(held: Sequence[Value], loaded: Value) -> list[Value]:
         state = tuple(Word(w.e, x, _F32) for x in held)
         words = Word(w.e, loaded, _F32)
         for place in range(vector):
@@ -197,16 +207,16 @@ def _turns(steps: Any, vector: int) -> Any:
             state = steps().take(state, part)
         return [x.value for x in state]
 
-    def row(number: Any, _: Sequence[Any]) -> Sequence[Any]:
+    def row(number: Value, _: Sequence[Value]) -> Sequence[Value]:
         elements = b.add(values, b.mul(number, stride))
 
-        def lanes(lane: Any, _: Sequence[Any]) -> Sequence[Any]:
+        def lanes(lane: Value, _: Sequence[Value]) -> Sequence[Value]:
             index = b.add(b.mul(number, threads), lane)
             places = [w.place(w.entry(table, long(i)), index) for i in range(count)]
             state = [w.vector(place, _LANES) for place in places]
             start = b.mul(lane, long(vector))
 
-            def turn(at: Any, held: Sequence[Any]) -> Sequence[Any]:
+            def turn(at: Value, held: Sequence[Value]) -> Sequence[Value]:
                 here = b.add(b.mul(b.mul(at, threads), long(vector)), start)
                 return take(held, w.vector(w.place(elements, here), wide))
 
@@ -232,7 +242,7 @@ def _turns(steps: Any, vector: int) -> Any:
 
 
 @cache
-def _rows(expression: Expression, wide: tuple[bool, ...]) -> Any:
+def _rows(expression: Expression, wide: tuple[bool, ...]) -> Callable[..., int]:
     """``(table of addresses and of bytes of a row, columns)``; `wide`: which operands have more
     than one column."""
     from emulator.arith.fast.words import Word
@@ -241,7 +251,7 @@ def _rows(expression: Expression, wide: tuple[bool, ...]) -> Any:
     table, columns, _, _, _, first, last = w.native.args
     b, long, count = w.b, w.long, len(wide) + 1
 
-    def row(number: Any, _: Sequence[Any]) -> Sequence[Any]:
+    def row(number: Value, _: Sequence[Value]) -> Sequence[Value]:
         starts = []
         for i in range(count):
             step = w.entry(table, long(count + i))
@@ -251,7 +261,7 @@ def _rows(expression: Expression, wide: tuple[bool, ...]) -> Any:
             for start, is_wide in zip(starts, wide, strict=False)
         ]
 
-        def compute(at: Any, mask: Any) -> None:
+        def compute(at: Value, mask: Value | None) -> None:
             words = [
                 Word(w.e, w.vector(w.place(start, at), _LANES, mask), _F32)
                 if held is None
@@ -264,7 +274,7 @@ def _rows(expression: Expression, wide: tuple[bool, ...]) -> Any:
             else:
                 _masked_store(w, made, place, mask)
 
-        def lanes(at: Any, _: Sequence[Any]) -> Sequence[Any]:
+        def lanes(at: Value, _: Sequence[Value]) -> Sequence[Value]:
             compute(at, None)
             return []
 
@@ -278,7 +288,7 @@ def _rows(expression: Expression, wide: tuple[bool, ...]) -> Any:
     return w.compiled()
 
 
-def _masked_store(w: _Writer, words: Any, place: Any, mask: Any) -> None:
+def _masked_store(w: _Writer, words: Value, place: Value, mask: Value) -> None:
     from llvmlite import ir
 
     from emulator.arith.fast.words import WORD

@@ -23,8 +23,8 @@ from emulator.tools.pytorch.device.arithmetic import (
     halved,
     some_rows_at_a_time,
 )
-from emulator.tools.pytorch.device.native import Expression, on_rows, take_turns
-from emulator.tools.pytorch.device.reduce import State, Steps, tree
+from emulator.tools.pytorch.device.native import Expression, State, Steps, on_rows, take_turns
+from emulator.tools.pytorch.device.reduce import tree
 from emulator.tools.pytorch.device.reductions import Squares, Welford
 from emulator.tools.pytorch.device.softmax import sums_of_block
 

@@ -16,9 +16,8 @@ from torch import Tensor
 from emulator.targets import Chip
 from emulator.tools.pytorch.device.family import FLOATS, Answer, Request, on_chip
 from emulator.tools.pytorch.device.kernel import find_kernel, launch
-from emulator.tools.pytorch.device.native import take_turns
+from emulator.tools.pytorch.device.native import Steps, take_turns
 from emulator.tools.pytorch.device.pointwise import canonical
-from emulator.tools.pytorch.device.reduce import Steps
 from emulator.tools.pytorch.device.reductions import Magnitudes, Squares
 from emulator.tools.pytorch.device.softmax import in_turns, sums_of_block
 

@@ -7,37 +7,19 @@ several accumulators; the results of threads are joined in a tree within a block
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 from torch import Tensor
 
 from dtypes import Array
 from emulator.tools.pytorch.device.arithmetic import WARP
-from emulator.tools.pytorch.device.native import take_turns
+from emulator.tools.pytorch.device.native import State, Steps, take_turns
 
 _MOST_THREADS = 512
 _THREADS_OF_PROCESSOR = 2048
 #: values that a thread should reduce before more threads share the work, and the most it should
 _FEW_VALUES, _MANY_VALUES = 16, 256
-
-State = tuple[Array, ...]
-
-
-class Steps(Protocol):
-    """What a reduction computes; a state is one array for each number that it keeps."""
-
-    def start(self, shape: tuple[int, ...]) -> State:
-        """The state before the first element."""
-        ...
-
-    def take(self, state: State, values: Array) -> State:
-        """The state after one more element."""
-        ...
-
-    def join(self, left: State, right: State) -> State:
-        """The state of two threads."""
-        ...
 
 
 class Axis(NamedTuple):

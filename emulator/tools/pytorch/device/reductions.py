@@ -12,7 +12,8 @@ from torch import Tensor
 from dtypes import Array
 from emulator.targets import Chip
 from emulator.tools.pytorch.device.arithmetic import fma
-from emulator.tools.pytorch.device.reduce import State, Steps, reduce
+from emulator.tools.pytorch.device.native import State, Steps
+from emulator.tools.pytorch.device.reduce import reduce
 
 _ZERO, _ONE = np.float32(0), np.float32(1)
 
