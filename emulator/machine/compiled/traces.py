@@ -107,94 +107,123 @@ def merged(traces: Array, groups: Array, lengths: Array, parts: int) -> tuple[Ar
 @lru_cache(maxsize=2)
 def _merge(size: int) -> Any:
     """``merge(groups, lengths, positions, ends, following, heads, out, traces, room, count)``: see
-    `merged`. Groups wait at their next parts, in lists: `heads` has the first of each part,
-    `following` the next of each group, -1: none. The number of parts in `out`, whose numbers have
-    so many bytes."""
-    kind, module = ir.IntType(8 * size), ir.Module("merge")
-    type_ = ir.FunctionType(LONG, [*[POINTER] * 8, *[LONG] * 2])
-    function = ir.Function(module, type_, "merge")
-    groups, lengths, positions, ends, following, heads, out, traces, room, count = function.args
-    enter, begin, one, first, begun, turn, find, take, each, further, last, gone, turned, done = (
-        function.append_basic_block() for _ in range(14)
-    )
-    b, zero, number = ir.IRBuilder(enter), LONG(0), LONG(1)
+    `merged`. The number of parts in `out`, whose numbers have so many bytes."""
+    kinds = [*[ctypes.c_void_p] * 8, *[ctypes.c_int64] * 2]
+    return machine_code.function(str(_Merge(size).module), "merge", ctypes.c_int64, *kinds)
 
-    def word(array: Any, at: Any, kind: Any = LONG) -> Any:
-        return b.load(b.gep(array, [at], source_etype=kind), typ=kind)
 
-    def put(array: Any, at: Any, value: Any) -> None:
-        b.store(value, b.gep(array, [at], source_etype=value.type))
+class _Merge:
+    """The text of `_merge`. Groups wait at their next parts, in lists: `heads` has the first of
+    each part, `following` the next of each group, -1: none."""
 
-    def phis(count: int) -> list[Any]:
-        return [b.phi(LONG) for _ in range(count)]
+    def __init__(self, size: int) -> None:
+        self.kind, self.module = ir.IntType(8 * size), ir.Module("merge")
+        type_ = ir.FunctionType(LONG, [*[POINTER] * 8, *[LONG] * 2])
+        function = ir.Function(self.module, type_, "merge")
+        self.groups, self.lengths, self.positions, self.ends, *more = function.args
+        self.following, self.heads, self.out, self.traces, self.room, self.count = more
+        self.new_block, self.b = function.append_basic_block, ir.IRBuilder()
+        self._turns(*self._begin())
 
-    def come(phis: Sequence[Any], block: Any, *values: Any) -> None:
-        for phi, value in zip(phis, values, strict=True):
-            phi.add_incoming(value, block)
+    def _at(self, block: Any) -> None:
+        self.b.position_at_end(block)
 
-    def wait(i: Any, position: Any, least: Any) -> Any:
+    def _word(self, array: Any, at: Any, kind: Any = LONG) -> Any:
+        return self.b.load(self.b.gep(array, [at], source_etype=kind), typ=kind)
+
+    def _put(self, array: Any, at: Any, value: Any) -> None:
+        self.b.store(value, self.b.gep(array, [at], source_etype=value.type))
+
+    def _phis(self, count: int) -> list[Any]:
+        return [self.b.phi(LONG) for _ in range(count)]
+
+    def _wait(self, i: Any, position: Any, least: Any) -> Any:
         """A group waits at its next part; the less of this and `least`."""
-        part = word(traces, b.add(b.mul(word(groups, i), room), position), kind)
+        b, row = self.b, self._word(self.groups, i)
+        part = self._word(self.traces, b.add(b.mul(row, self.room), position), self.kind)
         part = b.zext(part, LONG)
-        put(following, i, word(heads, part))
-        put(heads, part, i)
+        self._put(self.following, i, self._word(self.heads, part))
+        self._put(self.heads, part, i)
         return b.select(b.icmp_unsigned("<", part, least), part, least)
 
-    b.branch(begin)
-    b.position_at_end(begin)
-    starting = i, least, waiting = phis(3)
-    come(starting, enter, zero, LONG(-1), zero)
-    b.cbranch(b.icmp_unsigned("<", i, count), one, turn)
-    b.position_at_end(one)
-    b.cbranch(b.icmp_unsigned("!=", word(lengths, i), zero), first, begun)
-    b.position_at_end(first)
-    lower, another = wait(i, zero, least), b.add(waiting, number)
-    b.branch(begun)
-    b.position_at_end(begun)
-    known = phis(2)
-    come(known, one, least, waiting)
-    come(known, first, lower, another)
-    come(starting, begun, b.add(i, number), *known)
-    b.branch(begin)
+    def _begin(self) -> tuple[Any, Any, Any, Any]:
+        """Each group waits at its first part: where that is done and where it goes on, the lowest
+        part, and how many wait."""
+        b = self.b
+        enter, begin, one, first, begun, turn = (self.new_block() for _ in range(6))
+        self._at(enter)
+        b.branch(begin)
+        self._at(begin)
+        starting = i, least, waiting = self._phis(3)
+        _come(starting, enter, LONG(0), LONG(-1), LONG(0))
+        b.cbranch(b.icmp_unsigned("<", i, self.count), one, turn)
+        self._at(one)
+        b.cbranch(b.icmp_unsigned("!=", self._word(self.lengths, i), LONG(0)), first, begun)
+        self._at(first)
+        lower, another = self._wait(i, LONG(0), least), b.add(waiting, LONG(1))
+        b.branch(begun)
+        self._at(begun)
+        known = self._phis(2)
+        _come(known, one, least, waiting)
+        _come(known, first, lower, another)
+        _come(starting, begun, b.add(i, LONG(1)), *known)
+        b.branch(begin)
+        return begin, turn, least, waiting
 
-    # All who wait at the lowest part execute it, and then wait at their next ones.
-    b.position_at_end(turn)
-    turning = parts, lowest, left = phis(3)
-    come(turning, begin, zero, least, waiting)
-    b.cbranch(b.icmp_unsigned("==", left, zero), done, find)
-    b.position_at_end(find)
-    (low,) = phis(1)
-    head, higher = word(heads, low), b.add(low, number)
-    come([low], turn, lowest)
-    come([low], find, higher)
-    b.cbranch(b.icmp_unsigned("==", head, LONG(-1)), find, take)
-    b.position_at_end(take)
-    put(heads, low, LONG(-1))
-    put(out, parts, b.trunc(low, kind))
-    b.branch(each)
-    b.position_at_end(each)
-    going = j, now, lowest = phis(3)
-    come(going, take, head, left, higher)
-    behind, position = word(following, j), b.add(word(positions, j), number)
-    put(positions, j, position)
-    put(ends, j, parts)
-    b.cbranch(b.icmp_unsigned("<", position, word(lengths, j)), further, last)
-    b.position_at_end(further)
-    new = wait(j, position, lowest)
-    b.branch(gone)
-    b.position_at_end(last)
-    fewer = b.sub(now, number)
-    b.branch(gone)
-    b.position_at_end(gone)
-    remaining, again = phis(2)
-    come([remaining, again], further, now, new)
-    come([remaining, again], last, fewer, lowest)
-    come(going, gone, behind, remaining, again)
-    b.cbranch(b.icmp_unsigned("==", behind, LONG(-1)), turned, each)
-    b.position_at_end(turned)
-    come(turning, turned, b.add(parts, number), again, remaining)
-    b.branch(turn)
-    b.position_at_end(done)
-    b.ret(parts)
-    kinds = [*[ctypes.c_void_p] * 8, *[ctypes.c_int64] * 2]
-    return machine_code.function(str(module), "merge", ctypes.c_int64, *kinds)
+    def _turns(self, begin: Any, turn: Any, least: Any, waiting: Any) -> None:
+        """All who wait at the lowest part execute it, and then wait at their next ones."""
+        b, number = self.b, LONG(1)
+        find, take, each, turned, done = (self.new_block() for _ in range(5))
+        self._at(turn)
+        turning = parts, lowest, left = self._phis(3)
+        _come(turning, begin, LONG(0), least, waiting)
+        b.cbranch(b.icmp_unsigned("==", left, LONG(0)), done, find)
+        self._at(find)
+        (low,) = self._phis(1)
+        head, higher = self._word(self.heads, low), b.add(low, number)
+        _come([low], turn, lowest)
+        _come([low], find, higher)
+        b.cbranch(b.icmp_unsigned("==", head, LONG(-1)), find, take)
+        self._at(take)
+        self._put(self.heads, low, LONG(-1))
+        self._put(self.out, parts, b.trunc(low, self.kind))
+        b.branch(each)
+        self._at(each)
+        going = j, now, lowest = self._phis(3)
+        _come(going, take, head, left, higher)
+        behind, remaining, again, gone = self._execute(j, now, lowest, parts)
+        _come(going, gone, behind, remaining, again)
+        b.cbranch(b.icmp_unsigned("==", behind, LONG(-1)), turned, each)
+        self._at(turned)
+        _come(turning, turned, b.add(parts, number), again, remaining)
+        b.branch(turn)
+        self._at(done)
+        b.ret(parts)
+
+    def _execute(self, j: Any, now: Any, lowest: Any, parts: Any) -> tuple[Any, Any, Any, Any]:
+        """A group executes a part: the group behind it in the list, how many wait then, the lowest
+        part at which one does, and where it goes on."""
+        b = self.b
+        further, last, gone = (self.new_block() for _ in range(3))
+        behind = self._word(self.following, j)
+        position = b.add(self._word(self.positions, j), LONG(1))
+        self._put(self.positions, j, position)
+        self._put(self.ends, j, parts)
+        b.cbranch(b.icmp_unsigned("<", position, self._word(self.lengths, j)), further, last)
+        self._at(further)
+        new = self._wait(j, position, lowest)
+        b.branch(gone)
+        self._at(last)
+        fewer = b.sub(now, LONG(1))
+        b.branch(gone)
+        self._at(gone)
+        remaining, again = self._phis(2)
+        _come([remaining, again], further, now, new)
+        _come([remaining, again], last, fewer, lowest)
+        return behind, remaining, again, gone
+
+
+def _come(phis: Sequence[Any], block: Any, *values: Any) -> None:
+    """The values of phis for those who come from a block."""
+    for phi, value in zip(phis, values, strict=True):
+        phi.add_incoming(value, block)
