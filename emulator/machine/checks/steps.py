@@ -58,7 +58,6 @@ def checked(statement: Statement, function: Function, program: Program, step: St
             if use.guard is not None:
                 registers.before(watch, s, _only_guard(use), None)
             return
-        assert mask is None or not isinstance(mask, bool)
         for each in (use, *parts):
             registers.before(watch, s, each, mask)
         if look is not None:

@@ -83,7 +83,7 @@ class Watch(AsyncWatch):
     ) -> None:
         """Lanes execute a statement of these rows; `mask`: those whose guard holds."""
         generation = self.all.grid.launch.module.target.generation
-        runs = np.broadcast_to(True if mask is None else np.asarray(mask), (len(s),))
+        runs = np.broadcast_to(True if mask is None else mask, (len(s),))
         for row in rows:
             if row.when is When.PARTED:
                 lanes = s.lanes[runs & self.parted[s.lanes // WARP]]
