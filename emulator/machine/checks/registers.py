@@ -485,7 +485,6 @@ def _refuse(watch: Reporter, s: Strand, index: int, mask: Array | None, purpose:
         watch.report(
             "uninitialised register",
             lanes,
-            len(lanes),
             f"{name}, which nothing has written, {purpose}",
             None,
             index,
@@ -497,7 +496,6 @@ def _refuse(watch: Reporter, s: Strand, index: int, mask: Array | None, purpose:
     watch.report(
         "uninitialised memory",
         lanes,
-        len(lanes),
         f"{name}, loaded from memory that nothing has written, {purpose}",
         earlier,
         pc,

@@ -215,7 +215,6 @@ def _shuffle(
             watch.report(
                 "shuffle",
                 s.lanes[wrong],
-                int(wrong.sum()),
                 f"lane {int(own[index])} reads from lane {int(source[index])}, which does not take "
                 f"part (membermask {int(masks[index]):#010x})",
             )
