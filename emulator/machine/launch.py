@@ -47,8 +47,8 @@ from emulator.ptx.source import Part
 from emulator.targets import Target
 
 if TYPE_CHECKING:
-    from emulator.machine.vector.checking import Checks
     from emulator.machine.vector.watching import Watcher
+    from emulator.machine.vector.wave import Checks
     from emulator.ptx.regions import Regions
 
 #: blocks of statements, as an engine has them
@@ -178,9 +178,12 @@ class Launch:
         """The checks for mistakes; None unless the caller asks for them."""
         if not self.check:
             return None
-        from emulator.machine.checks.attach import Attached
+        from emulator.machine.checks.reporter import GridWatch
+        from emulator.machine.checks.steps import checked, checked_end
+        from emulator.machine.checks.watch import Watch
+        from emulator.machine.vector.wave import Checks
 
-        return Attached()
+        return Checks(checked, checked_end, GridWatch, Watch)
 
     # --- running ---
 

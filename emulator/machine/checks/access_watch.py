@@ -87,11 +87,11 @@ class AccessWatch(Reporter):
         self.report(
             kind,
             lanes[index : index + 1],
-            int(lost.sum()),
             f"threads write different values to {name} in one statement",
             Party(self.place(), *self.who(lanes[winner : winner + 1])),
             self.statement.pc,
             advice=IN_ONE_STATEMENT,
+            count=int(lost.sum()),
         )
 
     def _access(
@@ -197,7 +197,6 @@ class AccessWatch(Reporter):
         self.report(
             "mbarrier",
             lanes,
-            len(lanes),
             f"mbarrier {name} is overwritten, and no mbarrier.inval comes before",
             earlier,
         )
@@ -244,7 +243,6 @@ class AccessWatch(Reporter):
             self.report(
                 "another variable",
                 lanes[wrong],
-                int(wrong.sum()),
                 f"{self.name_of(self.wave.shared, int(inside[index]))} is {verb} through an "
                 f"address of {launch.shared_name(extent.first)}",
             )
@@ -265,7 +263,6 @@ class AccessWatch(Reporter):
             self.report(
                 "peer has not started",
                 fresh[unknown],
-                int(unknown.sum()),
                 f"shared memory of block {shown(block)} is accessed, and nothing says that this "
                 "block has started",
             )
@@ -338,7 +335,6 @@ class AccessWatch(Reporter):
             self.report(
                 "read-only load",
                 lanes[wrong],
-                int(wrong.sum()),
                 f"{self.name_of(None, place)} is read by a load for read-only data, and the grid "
                 "has written it",
             )
@@ -407,7 +403,7 @@ class AccessWatch(Reporter):
         reason += self._uncovered(conflict, other, event)
         far = other // self.clocks.per_block != int(who[first]) // self.clocks.per_block
         advice = IN_A_CLUSTER if far and not everywhere and kind == "race" else ""
-        self.report(kind, lanes, len(lanes), reason, earlier, pc, advice=advice)
+        self.report(kind, lanes, reason, earlier, pc, advice=advice)
 
     def _uncovered(self, conflict: Conflict, lane: int, event: int) -> str:
         """The operations that a wait left pending, if the conflict is with one of a group."""

@@ -135,7 +135,6 @@ class AsyncWatch(AccessWatch):
             self.report(
                 "missing proxy fence",
                 lanes,
-                len(lanes),
                 f"{name} was written by the generic proxy and is {_DONE[use]} by the asynchronous "
                 "one; no fence.proxy.async stands between them",
                 earlier,
@@ -210,7 +209,6 @@ class AsyncWatch(AccessWatch):
             self.report(
                 "uninitialised memory",
                 lanes,
-                len(lanes),
                 f"{self.name_of(self.wave.shared, place)}, which nothing has written, is stored to "
                 "global memory",
             )
@@ -233,7 +231,6 @@ class AsyncWatch(AccessWatch):
             self.report(
                 "tensor map",
                 lanes,
-                len(lanes),
                 f"the tensor map {self.name_of(None, place)} was changed, and no fence of its "
                 "proxy stands before the copy that uses it",
                 earlier,
@@ -277,7 +274,6 @@ class AsyncWatch(AccessWatch):
             self.report(
                 "mbarrier",
                 lanes[unknown],
-                int(unknown.sum()),
                 f"{name} is used as an mbarrier, and no mbarrier.init has made it one",
             )
             return
@@ -292,7 +288,6 @@ class AsyncWatch(AccessWatch):
             self.report(
                 "mbarrier",
                 wrong,
-                len(wrong),
                 f"mbarrier {name} is used, and nothing says that its mbarrier.init comes before",
                 earlier,
                 pc,

@@ -71,7 +71,7 @@ class Counting:
         def run(s: Strand) -> int | None:
             mask, warps, lanes = guard(s), len(s.wave.warps_of(s).numbers), len(s)
             divides = False
-            if isinstance(mask, bool):
+            if mask is False:
                 mask, executed = None, 0
             elif mask is None:
                 executed = lanes

@@ -151,7 +151,7 @@ class Writer:
         def run(s: Strand) -> int | None:
             mask = guard(s)
             if mask is not False:
-                self._look(s, None if mask is None else np.asarray(mask), find(s), size, statement)
+                self._look(s, mask, find(s), size, statement)
             return step(s)
 
         return run

@@ -35,7 +35,7 @@ from emulator.machine.checks.parts import (
 )
 from emulator.machine.checks.reporter import Reporter
 from emulator.machine.shared.operands import word_type
-from emulator.machine.vector.operands import active, reader
+from emulator.machine.vector.operands import Active, active, reader
 from emulator.machine.vector.strand import WARP, Frame, Lanes, Strand
 from emulator.memory.shadow import regrouped
 from emulator.ptx.program import (
@@ -130,7 +130,7 @@ class Use:
     guard: int | None
     #: it may store its sources to global memory, where a word that nobody wrote is a mistake
     publishes: bool
-    active: Callable[[Strand], Array | bool | None]
+    active: Active
     #: of selp: the registers of its operands, the last of which picks one of the others
     chooser: tuple[int | None, ...] | None
     #: of a logical operation: the value of one source that makes those of the others not matter
@@ -485,7 +485,6 @@ def _refuse(watch: Reporter, s: Strand, index: int, mask: Array | None, purpose:
         watch.report(
             "uninitialised register",
             lanes,
-            len(lanes),
             f"{name}, which nothing has written, {purpose}",
             None,
             index,
@@ -497,7 +496,6 @@ def _refuse(watch: Reporter, s: Strand, index: int, mask: Array | None, purpose:
     watch.report(
         "uninitialised memory",
         lanes,
-        len(lanes),
         f"{name}, loaded from memory that nothing has written, {purpose}",
         earlier,
         pc,

@@ -161,17 +161,18 @@ class Reporter:
         self,
         kind: str,
         lanes: Lanes,
-        count: int,
         reason: str,
         earlier: Party | None = None,
         *key: object,
         pc: int | None = None,
         advice: str = "",
+        count: int = 0,
     ) -> None:
-        """A mistake that lanes of this wave have made at the statement that runs, or at `pc`."""
+        """A mistake that lanes of this wave have made at the statement that runs, or at `pc`, each
+        once; `count`: it was made so often."""
         findings = self.all.warnings if kind == MISCOMPILATION else self.all.findings
         pc = self.statement.pc if pc is None else pc
-        full = (kind, pc, *key)
+        full, count = (kind, pc, *key), count or len(lanes)
         if not findings.add(full, count):
             party = Party(self.place(pc), *self.who(lanes), lanes=self.lanes_of(lanes))
             findings.keep(full, Finding(kind, reason, party, earlier, advice or KINDS[kind], count))

@@ -58,7 +58,6 @@ def checked(statement: Statement, function: Function, program: Program, step: St
             if use.guard is not None:
                 registers.before(watch, s, _only_guard(use), None)
             return
-        assert mask is None or not isinstance(mask, bool)
         for each in (use, *parts):
             registers.before(watch, s, each, mask)
         if look is not None:
@@ -216,7 +215,6 @@ def _shuffle(
             watch.report(
                 "shuffle",
                 s.lanes[wrong],
-                int(wrong.sum()),
                 f"lane {int(own[index])} reads from lane {int(source[index])}, which does not take "
                 f"part (membermask {int(masks[index]):#010x})",
             )

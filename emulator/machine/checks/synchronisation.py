@@ -136,7 +136,6 @@ class Synchronisation:
         self.watch.report(
             "divergent barrier",
             lanes,
-            len(lanes),
             "lanes of one warp come to an aligned barrier by different statements",
             earlier,
             first.pc,

@@ -79,7 +79,6 @@ class TensorCoreChecks:
             self.watch.report(
                 "issued more than once",
                 mine,
-                len(mine),
                 f"{len(mine)} threads of a warp issue it, and each issues the whole operation",
             )
 
@@ -163,7 +162,6 @@ class TensorCoreChecks:
         watch.report(
             kind,
             lanes,
-            len(lanes),
             f"{verb} columns {runs(columns.tolist())} of tensor memory, {what}; {reason}",
             Party(watch.place(pc), *watch.who(lanes_of(first)), f"{done} them"),
             pc,
@@ -174,7 +172,6 @@ class TensorCoreChecks:
         self.watch.report(
             "tensor memory",
             lanes,
-            len(lanes),
             f"{what} reads columns of tensor memory that nothing has written",
             pc=pc,
         )
@@ -208,7 +205,6 @@ class TensorCoreChecks:
                 self.watch.report(
                     "tcgen05 in flight",
                     lanes,
-                    len(lanes),
                     f"writes register {name}, which a tcgen05.ld under way writes; its warp has "
                     "executed no tcgen05.wait::ld since",
                     Party(self.watch.place(pc), *self.watch.who(lanes), "loads it"),
@@ -261,7 +257,6 @@ class TensorCoreChecks:
                 self.watch.report(
                     "tensor memory",
                     lane,
-                    1,
                     f"the block ends, and {left} of its tensor memory are still allocated",
                     None,
                     "left",

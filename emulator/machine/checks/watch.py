@@ -83,7 +83,7 @@ class Watch(AsyncWatch):
     ) -> None:
         """Lanes execute a statement of these rows; `mask`: those whose guard holds."""
         generation = self.all.grid.launch.module.target.generation
-        runs = np.broadcast_to(True if mask is None else np.asarray(mask), (len(s),))
+        runs = np.broadcast_to(True if mask is None else mask, (len(s),))
         for row in rows:
             if row.when is When.PARTED:
                 lanes = s.lanes[runs & self.parted[s.lanes // WARP]]
@@ -91,9 +91,7 @@ class Watch(AsyncWatch):
             else:
                 lanes = s.lanes[~runs if row.when is When.GUARD else runs]
             if lanes.size and (not row.generations or generation in row.generations):
-                self.report(
-                    MISCOMPILATION, lanes, len(lanes), f"ptxas {PTXAS} is known to {row.effect}"
-                )
+                self.report(MISCOMPILATION, lanes, f"ptxas {PTXAS} is known to {row.effect}")
 
     # --- membermasks ---
 
@@ -110,7 +108,6 @@ class Watch(AsyncWatch):
                 self.report(
                     "shuffle",
                     s.lanes[mine],
-                    len(mine),
                     f"lanes of one warp name different membermasks: {names}",
                 )
 
@@ -153,7 +150,6 @@ class Watch(AsyncWatch):
         self.report(
             "shuffle",
             missed.lanes,
-            len(missed.lanes),
             f"lanes that a membermask {missed.mask:#010x} names elsewhere are here",
             missed.earlier,
             missed.other,
@@ -179,7 +175,6 @@ class Watch(AsyncWatch):
             self.report(
                 "left open",
                 lanes[open_],
-                int(open_.sum()),
                 "the thread ends before its bulk copies have read shared memory",
                 earlier,
                 pc,
@@ -198,7 +193,6 @@ class Watch(AsyncWatch):
                 self.report(
                     "left open",
                     lane,
-                    1,
                     f"mbarrier {name}: {abs(held.transactions)} bytes {what}",
                     None,
                     offset,
@@ -221,7 +215,6 @@ class Watch(AsyncWatch):
             self.report(
                 "peer has ended",
                 np.array([lane]),
-                1,
                 f"{self.name_of(self.wave.shared, place)} of block {block} is accessed, and "
                 "nothing keeps that block from ending before",
                 pc=self.all.pcs[event],
@@ -241,10 +234,10 @@ class Watch(AsyncWatch):
                 self.report(
                     "setmaxnreg",
                     np.array([lane]),
-                    len(uneven),
                     f"warps {first} to {first + 3}, a warpgroup, execute setmaxnreg "
                     f"{counts[uneven[0]].tolist()} times",
                     pc=self.setting,
+                    count=len(uneven),
                 )
 
     # --- synchronisation of blocks and of the grid ---

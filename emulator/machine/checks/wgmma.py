@@ -115,7 +115,6 @@ class WgmmaChecks:
         watch.report(
             "wgmma in flight",
             lanes,
-            len(lanes),
             f"register {name} is used by a wgmma that no wgmma.wait_group has waited for{left}",
             earlier,
             flight.pc,
@@ -137,7 +136,7 @@ class WgmmaChecks:
                     pc = warpgroup.dirty[register]
                     earlier = Party(watch.place(pc), block, (thread,), "wrote it")
                     reason = f"register {name} was written, and no wgmma.fence stands between"
-                watch.report("wgmma order", lanes, len(lanes), reason, earlier)
+                watch.report("wgmma order", lanes, reason, earlier)
             group = int(watch.wgmma.count[lanes[0]])
             for flight in warpgroup.flights:
                 wrong = flight.sources & accumulators | flight.accumulators & sources

@@ -11,7 +11,6 @@ from emulator.machine.reference import (
     compute,
     control,
     issuer,
-    lanes,
     matrix,
     meeting,
     tcgen05,
@@ -47,7 +46,7 @@ ORDERS = {
 #: the same of those that say where a thread goes on, and of those that threads execute together
 FLOWS = {**control.FLOWS, **issuer.waiting(statements.WAITING)}
 TOGETHER: dict[str, Callable[[Statement, Function], Together]] = {
-    **lanes.TOGETHER,
+    **compute.TOGETHER,
     **issuer.together(statements.BY_WARP),
     **meeting.meeting(statements.MEETING),
     **wgmma.TOGETHER,
@@ -92,7 +91,7 @@ class Code:
         if getattr(ins, "rule", "") and ins.scope == "thread":
             return Each(compute.compute(statement, function))
         if getattr(ins, "rule", ""):
-            return lanes.over_warp(statement, function)
+            return compute.over_warp(statement, function)
         raise UnsupportedError(f"{ins} is legal PTX, not modelled here")
 
     def _patience(self, pc: int) -> int:

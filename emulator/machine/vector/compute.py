@@ -71,7 +71,6 @@ def guarded(statement: Statement, run: Masked) -> Step:
     def guarded(s: Strand) -> None:
         mask = find(s)
         if mask is not False:
-            assert mask is None or not isinstance(mask, bool)
             run(s, mask)
 
     return guarded

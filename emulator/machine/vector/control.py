@@ -35,7 +35,6 @@ def branch(place: FlowContext) -> End:
         mask = find(s)
         if mask is None or mask is False:
             return target if mask is None else following
-        assert not isinstance(mask, bool)
         if target == following:
             return target
         s.wave.split(s, mask, target, following)
@@ -53,7 +52,6 @@ def _under_guard(make: Callable[[FlowContext], End], place: FlowContext) -> End:
         if mask is False:
             return pc + 1
         if mask is not None:
-            assert not isinstance(mask, bool)
             s.wave.split(s, mask, pc, pc + 1)
             return None
         return run(s)
@@ -90,7 +88,6 @@ def end_threads(place: FlowContext) -> End:
         mask = find(s)
         if mask is False:
             return following
-        assert not isinstance(mask, bool)
         s.wave.end(s, mask, following)
         return None
 

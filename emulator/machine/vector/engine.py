@@ -23,13 +23,12 @@ from emulator.machine.shared.failure import (
     polls_in_vain,
 )
 from emulator.machine.vector import control, waiting
-from emulator.machine.vector.checking import Checks
 from emulator.machine.vector.compute import Step
 from emulator.machine.vector.schedule import Schedule
 from emulator.machine.vector.statements import step_of
 from emulator.machine.vector.strand import WARP, Strand
 from emulator.machine.vector.watching import GridWatch, StepOrEnd, Watcher, WaveWatch
-from emulator.machine.vector.wave import Block, Wave
+from emulator.machine.vector.wave import Block, Checks, Wave
 from emulator.warp.call import Undefined
 
 if TYPE_CHECKING:

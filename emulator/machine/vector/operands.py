@@ -4,7 +4,7 @@ and where."""
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,7 +36,7 @@ _MASK = (1 << 64) - 1
 Read = Callable[[Strand], Array]
 Write = Callable[[Strand, Array, Array | None], None]
 #: a mask of the lanes where a statement runs; None: it runs in all, False: in none
-Active = Callable[[Strand], Array | bool | None]
+Active = Callable[[Strand], Array | Literal[False] | None]
 
 
 def reader(bound: Bound | None, type_: str, function: Function) -> Read:
@@ -156,7 +156,7 @@ def active(guard: Guard | None) -> Active:
         return lambda s: None
     index, negated = guard.index, guard.negated
 
-    def mask(s: Strand) -> Array | bool | None:
+    def mask(s: Strand) -> Array | Literal[False] | None:
         held = s.read(index)
         if 0 < np.count_nonzero(held) < len(held):
             return ~held if negated else held

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import InitVar, dataclass, field
 from functools import cached_property, lru_cache, reduce
 from operator import or_
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,7 +32,7 @@ from emulator.machine.shared.tensor_order import Pairs
 from emulator.machine.shared.waiting import FOR_OTHERS, POLLS, TURNS, BarrierWait, State
 from emulator.machine.vector.schedule import Schedule
 from emulator.machine.vector.strand import WARP, WARPGROUP, Frame, Lanes, Parked, Strand, merged
-from emulator.machine.vector.watching import WaveWatch
+from emulator.machine.vector.watching import GridWatch, StepOrEnd, WaveWatch
 from emulator.memory.arena import Arena
 from emulator.memory.untouched import zeros
 from emulator.memory.windows import RANK_BITS, WINDOW_BITS
@@ -564,6 +564,19 @@ class Wave:
         grid = self.grid
         row, thread = divmod(lane, self.lanes_per_cta)
         return _unravel(int(self.ctas[row]), grid.size), _unravel(thread, grid.block)
+
+
+class Checks(NamedTuple):
+    """The checks of a launch: what goes around its steps and ends, and what watches it and its
+    waves."""
+
+    step: Callable[
+        [Statement, Function, Program, Callable[[Strand], None]], Callable[[Strand], None]
+    ]
+    end: Callable[[Statement, Function, StepOrEnd], StepOrEnd]
+    grid: Callable[[WaveGrid], GridWatch]
+    #: takes what `grid` has made
+    wave: Callable[[Any, Wave], WaveWatch]
 
 
 def _numbered(lanes: int, threads: int, blocks: int) -> tuple[Lanes, Array, Bits | None]:
