@@ -56,6 +56,7 @@ LAYERS = (70, 72, 75, 80, 86, 89, 90, 100)
 
 #: Features beyond these layers, and the instructions that need them.
 FEATURES = {
+    "bulk.relaxed": "relaxed bulk copies from global memory to shared memory of the cluster",
     "wgmma": "wgmma.mma_async, its fences and its groups",
     "setmaxnreg": "setmaxnreg: registers moved between warps",
     "tensormap.replace": "tensor maps edited by a kernel",
@@ -91,7 +92,7 @@ _SPECIFIC_100 = (
     f"{_SPECIFIC_90} tensormap.swizzle_atomicity multicast::cluster::all ldmatrix.b8 "
     "mma.fp8_kind cvt.e2m1x2"
 )
-_TENSOR_MEMORY = f"{_SPECIFIC_100} multimem.e4m3 tcgen05"
+_TENSOR_MEMORY = f"{_SPECIFIC_100} bulk.relaxed multimem.e4m3 tcgen05"
 _RTX = f"{_SPECIFIC_100} mma.fp4 add.u8x4"
 _EXACT_RTX = "mma.sp.fp4 cvt.s2f6x2 multimem.e4m3"
 
@@ -154,7 +155,7 @@ TARGETS: dict[str, Target] = {
         _chip(88, "ampere", 86, 99, plain=(9, 0)),
         _chip(89, "ada", 89, 99, plain=(7, 8)),
         _chip(90, "hopper", 90, 227, plain=(7, 8), exact=(8, 0), reserved=1, has="mma.called",
-              has_exact=f"{_SPECIFIC_90} wgmma"),
+              has_exact=f"{_SPECIFIC_90} wgmma bulk.relaxed"),
         _chip(100, "blackwell", 100, 227, plain=(8, 6), exact=(8, 6), family=(8, 8), reserved=1,
               columns=512, runs_family=(100, 103), has="mma.called f32x2",
               has_suffixed=f"{_TENSOR_MEMORY} redux.f32 tcgen05.scale_input_d",

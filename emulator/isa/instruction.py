@@ -15,7 +15,7 @@ from emulator.errors import (
     quoted,
     shown,
 )
-from emulator.isa.kinds import ALIASES, is_other_ptx, kinds_of, names
+from emulator.isa.kinds import ALIASES, kinds_of, names, why_not_modelled
 from emulator.isa.signature import LANES, Scope, Signature
 from emulator.targets import Target, find_target
 
@@ -282,8 +282,8 @@ def unknown_opcode(opcode: str) -> EmulatorError:
     """The error for an opcode that no kind has: UnsupportedError for one of PTX, ParseError
     for any other."""
     first = opcode.split(".")[0]
-    if is_other_ptx(opcode):
-        return UnsupportedError(f"{quoted(opcode)} is legal PTX, not modelled here")
+    if why := why_not_modelled(opcode):
+        return UnsupportedError(f"{quoted(opcode)} is legal PTX, not modelled here: {why}")
     alike = [name for name in names() if name.split(".")[0] == first]
     if alike:
         given = ".".join(opcode.split(".")[: 1 + max(name.count(".") for name in alike)])
@@ -306,7 +306,7 @@ def _parse(opcode: str) -> Instruction:
             refusals.append(error)
         else:
             return found
-    if refusals and not is_other_ptx(opcode):
+    if refusals and not why_not_modelled(opcode):
         # That of a kind which knows all the words says more than that of one which does not.
         raise min(refusals, key=lambda error: isinstance(error, ParseError))
     pattern, aliases = ALIASES

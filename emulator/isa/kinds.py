@@ -49,9 +49,13 @@ ALIASES = (
     Kind("", "emulator.isa.aliases"),
 )
 
-#: First words of PTX's other opcodes (PTX ISA 9.7): legal, and not modelled here.
-OTHER_PTX = """applypriority.async fabric mbarrier.check_layout multimem.red.async
-multimem.st.async tensormap.query"""
+_NEWER = "it is newer than PTX 9.3"
+#: First words of PTX's other opcodes (PTX ISA 9.7), which are legal, and why they are not modelled.
+OTHER_PTX = {
+    "applypriority.async": _NEWER,
+    "fabric": "it acts on logical endpoints, which nothing here makes",
+    "tensormap.query": _NEWER,
+}
 
 
 def names() -> tuple[str, ...]:
@@ -69,9 +73,10 @@ def kinds_of(opcode: str) -> list[Kind]:
     return [kind for kind in KINDS if any(starts_with(opcode, name) for name in kind.names.split())]
 
 
-def is_other_ptx(opcode: str) -> bool:
-    """Whether a text starts as an opcode of PTX that this package does not model."""
-    return any(starts_with(opcode, name) for name in OTHER_PTX.split())
+def why_not_modelled(opcode: str) -> str:
+    """Why this package does not model the opcode of PTX that a text starts as; "" where it does, or
+    the text is no such opcode."""
+    return next((why for name, why in OTHER_PTX.items() if starts_with(opcode, name)), "")
 
 
 def is_tensor(given: object) -> bool:

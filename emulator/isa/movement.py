@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 from dtypes import FORMATS, Place
 from emulator.isa.grammar import Grammar, Slot
 from emulator.isa.instruction import Form, Instruction, version_numbers
-from emulator.isa.register_types import ADDRESS, ANY_32, hexadecimal
+from emulator.isa.register_types import ADDRESS, ANY_32, WIDE_ADDRESS, hexadecimal
 from emulator.isa.search import Search
 from emulator.isa.signature import Operand, Scope, Signature
 from emulator.layout.fragment import Fragment
@@ -152,7 +152,9 @@ class Movement(Instruction):
         """An operand as the table writes it."""
         name = text.strip("[]{}")
         if text.startswith("["):
-            return Operand(name, "address", ADDRESS, space="shared" if self.space else "")
+            if self.space:
+                return Operand(name, "address", ADDRESS, space="shared")
+            return Operand(name, "address", WIDE_ADDRESS)
         count = self.fragment(name).registers
         if name == "d":
             kind: Literal["vector", "register"] = "vector" if text.startswith("{") else "register"

@@ -34,7 +34,8 @@ DESCRIPTOR = ("b64", "s64", "u64")
 SCALE_ID = ("b16", "s16", "u16")
 PREDICATE = ("pred",)
 #: a register narrower than an address is zero-extended, a wider one cut
-ADDRESS = ("b32", "u32", "s32", "b64", "u64", "s64", "b16", "u16", "s16", "b8", "u8", "s8")
+WIDE_ADDRESS = ("b32", "u32", "s32", "b64", "u64", "s64")
+ADDRESS = (*WIDE_ADDRESS, "b16", "u16", "s16", "b8", "u8", "s8")
 
 _ACCUMULATOR = {"f16": HALF, "f32": SINGLE, "s32": INTEGER, "f64": ANY_64}
 

@@ -13,6 +13,7 @@ from typing import Literal
 import numpy as np
 
 from emulator.errors import as_integer
+from emulator.layout.lanemap import WARP, WARPGROUP
 
 #: Where an operand lives, as it is written:
 #: register (bare), vector (registers in braces), predicate (a register, negated or not, or 0 or 1),
@@ -29,7 +30,7 @@ Use = Literal["read", "written", "updated"]
 Constants = Literal["none", "words", "integers", "values", "hexadecimal", "any"]
 #: lanes that execute an instruction together -> their number
 Scope = Literal["thread", "warp", "warpgroup"]
-LANES: dict[Scope, int] = {"thread": 1, "warp": 32, "warpgroup": 128}
+LANES: dict[Scope, int] = {"thread": 1, "warp": WARP, "warpgroup": WARPGROUP}
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,8 @@ class Operand:
     constants: Constants = "none"
     #: legal immediates, where only some are
     values: tuple[int, ...] | range = ()
-    #: of an address: the state space that it points into; "" for a generic address
+    #: of an address: the state space that it points into; "" for a generic address. Of what may be
+    #: the name of a variable: the space that it is in; "" for any
     space: str = ""
     #: may be left out
     optional: bool = False

@@ -17,7 +17,8 @@ from emulator.isa.instruction import Form, Instruction
 from emulator.isa.recipe import Recipe
 from emulator.isa.signature import Constants, Operand, Scope, Signature, Use
 from emulator.layout.fragment import Fragment
-from emulator.layout.wmma import LANES, wmma_fragment
+from emulator.layout.lanemap import WARP
+from emulator.layout.wmma import wmma_fragment
 from emulator.targets import Target, find_target, having
 
 Verb = Literal["load", "store"]
@@ -132,7 +133,7 @@ class Wmma(Instruction):
     def _make(self, operand: str, matrix: str, type_: str) -> Fragment:
         rows, cols = self.matrix_shape(matrix)
         padded = type_ == "f16" and matrix in "ab"
-        copies = _F16_ELEMENTS * LANES // (rows * cols) if padded else 1
+        copies = _F16_ELEMENTS * WARP // (rows * cols) if padded else 1
         return wmma_fragment(operand, FORMATS[type_], rows, cols, copies)
 
     def matrix_shape(self, matrix: str) -> tuple[int, int]:

@@ -14,11 +14,10 @@ import numpy as np
 
 from dtypes import Format, Place
 from emulator.layout.descriptor import Descriptor
-from emulator.layout.lanemap import Index
+from emulator.layout.lanemap import WARP, Index
 from emulator.layout.picture import Box, Grid, Layer, boxes, document, side_by_side
 from emulator.layout.tile import LINE_BYTES, LINES, TileShape
 
-WARP = 32
 #: shared memory: bytes of a bank, banks, bytes of all banks
 _BANK_BYTES, _BANKS, LINE_OF_BANKS = 4, 32, 128
 

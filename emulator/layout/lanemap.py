@@ -27,6 +27,8 @@ from numpy.typing import NDArray
 
 from emulator.errors import UnsupportedError, listing, quoted
 
+#: lanes of a warp, and of a warpgroup
+WARP, WARPGROUP = 32, 128
 GROUP, ROW, COL = 0, 1, 2
 #: (extent, axis, stride)
 Mode = tuple[int, int, int]

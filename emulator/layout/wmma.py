@@ -14,9 +14,7 @@ import numpy as np
 
 from dtypes import Array, Format, place
 from emulator.layout.fragment import Fragment, Location
-from emulator.layout.lanemap import COL, ROW, Index, LaneMap
-
-LANES = 32
+from emulator.layout.lanemap import COL, ROW, WARP, Index, LaneMap
 
 
 def wmma_fragment(operand: str, fmt: Format, rows: int, cols: int, copies: int = 1) -> Fragment:
@@ -30,10 +28,10 @@ def wmma_fragment(operand: str, fmt: Format, rows: int, cols: int, copies: int =
 
 @lru_cache(maxsize=64)
 def _map(rows: int, cols: int) -> LaneMap:
-    wide = min(cols, LANES)
-    tall = LANES // wide  # rows that one element of all lanes covers
+    wide = min(cols, WARP)
+    tall = WARP // wide  # rows that one element of all lanes covers
     return LaneMap(
-        ((wide, COL, 1), (tall, ROW, 1)), ((cols // wide, COL, LANES), (rows // tall, ROW, tall))
+        ((wide, COL, 1), (tall, ROW, 1)), ((cols // wide, COL, WARP), (rows // tall, ROW, tall))
     )
 
 

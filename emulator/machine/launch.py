@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
@@ -40,7 +40,7 @@ from emulator.machine.turns import Turn, taken
 from emulator.memory.arena import Arena
 from emulator.memory.windows import PARAMETERS
 from emulator.ptx.module import BoundKernel, BoundModule
-from emulator.ptx.names import place_name, short_name
+from emulator.ptx.names import Symbol, place_name, short_name
 from emulator.ptx.program import Parameter, Program, Statement
 from emulator.ptx.rewriting import Rewritten
 from emulator.ptx.source import Part
@@ -371,10 +371,15 @@ class Launch:
 
     # --- errors ---
 
+    @property
+    def shared_symbols(self) -> Collection[Symbol]:
+        """The variables of shared memory."""
+        return self.kernel.bound.shared_symbols.values()
+
     def shared_name(self, offset: int, size: int = 0) -> str:
         """The variable of shared memory that an access leads to, for messages; `size`: the bytes of
         an element of the access, 0 where it names none."""
-        return place_name(self.kernel.bound.shared_symbols.values(), offset, size)
+        return place_name(self.shared_symbols, offset, size)
 
     def failed(
         self, failure: Failure, statement: Statement, where: Iterable[tuple[Index, Index]]
@@ -386,7 +391,7 @@ class Launch:
 
     def _without_dynamic(self) -> str:
         """The advice for a kernel with dynamic shared memory that was launched without any."""
-        symbols = () if self.dynamic_shared else self.kernel.bound.shared_symbols.values()
+        symbols = () if self.dynamic_shared else self.shared_symbols
         unsized = [short_name(symbol.name) for symbol in symbols if symbol.bytes is None]
         if not unsized:
             return ""

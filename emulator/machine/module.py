@@ -342,7 +342,7 @@ class Kernel:
         self._blocks: dict[tuple[type, bool], Any] = {}
         self._problems: list[Problem] | None = None
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         # Steps and machine code belong to this process; a copy makes its own.
         return self.__dict__ | {"_blocks": {}}
 
@@ -436,7 +436,7 @@ class Kernel:
         progress: Callable[[int, int], None] | None = None,
         counters: bool = False,
         stop_at: Special | None = None,
-        dask: Any = None,
+        dask: object = None,
     ) -> Report:
         """Runs the kernel; arrays among `args` hold afterwards what it has written.
 

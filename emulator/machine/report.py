@@ -241,8 +241,8 @@ class Report(report.Report):
         return f"{self.kernel}: {found}{counted.replace('_', ' ')}"
 
     @property
-    def data(self) -> dict[str, Any]:
-        data: dict[str, Any] = {
+    def data(self) -> dict[str, object]:
+        data: dict[str, object] = {
             "kernel": self.kernel, "findings": [finding.data for finding in self.findings],
             "counters": dict(self.counters), "printed": list(self.printed),
         }  # fmt: skip

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from emulator.errors import OperandError, as_integer, shown, whole
-from emulator.machine.shared.calls import MOST_LOCAL
+from emulator.machine.shared.control import MOST_LOCAL
 from emulator.machine.shared.place import Index
 from emulator.ptx.module import BoundKernel
 from emulator.ptx.program import Function

@@ -22,13 +22,14 @@ from numpy.typing import NDArray
 
 from dtypes import Array
 from emulator.arith.fast.scratch import Scratch
+from emulator.arith.fast.threads import copy_bytes
 from emulator.errors import OperandError
 from emulator.memory import multicast
 from emulator.memory.allocation import WORD, Allocation, Room, zeros_at
 from emulator.memory.multicast import Multicast, NoMulticast, OfDevices
 from emulator.memory.surface import Texels
 from emulator.memory.texture import Texture
-from emulator.memory.untouched import copy, copy_changed, zeros
+from emulator.memory.untouched import copy_changed, zeros
 
 T = TypeVar("T")
 Addresses = NDArray[np.uint64]
@@ -133,7 +134,7 @@ class Words:
             out[mask] = view[places]
         return out
 
-    def __setitem__(self, index: Indexes, words: Any) -> None:
+    def __setitem__(self, index: Indexes, words: Array) -> None:
         words = np.broadcast_to(words, (*index.shape, *self.shape[1:]))
         for view, mask, places in self._parts(index):
             view[places] = words[mask]
@@ -329,6 +330,14 @@ class Arena:
         found = self._allocations[at] if at >= 0 else None
         return found if found is not None and address < found.end else None
 
+    def held_at(self, address: int, size: int) -> Array | None:
+        """The bytes at an address; None where a read of a word of this size is refused."""
+        found = self.find(address)
+        if found is None or found.freed or address + size > found.end or address % size:
+            return None
+        first = address - found.address
+        return found.held[first : first + size]
+
     def nearest(self, address: int) -> Allocation | None:
         """The allocation that holds an address or lies next to it."""
         at = bisect_right(self._addresses, address)
@@ -449,7 +458,7 @@ class Arena:
     def note(self, held: Array) -> None:
         """Keeps the bytes of an array, which are about to change."""
         if held.size and self.undoes:
-            self._journal.append((held, copy(_before.take(held.size), held)))
+            self._journal.append((held, copy_bytes(_before.take(held.size), held)))
 
     def forget(self) -> None:
         """Lets go of the journal: what was written stays."""
@@ -636,6 +645,6 @@ class Arena:
         raise AccessError(Fault(index, address, kind, reason))
 
 
-def bytes_view(array: Any) -> Array:
+def bytes_view(array: Array) -> Array:
     """The bytes of a C-contiguous array, a view."""
     return np.ndarray((array.nbytes,), np.uint8, array)

@@ -2,7 +2,9 @@
 
 Every operation that changes a barrier is arrivals, drops and transactions at once; `Barrier.after`
 is the specification, in plain integers, `advance` the same for arrays of words. Waiting is left to
-the caller: `phase_over` says whether it ends. PTX ISA 9.7.13.15; the word was measured on an H200.
+the caller: `phase_over` says whether it ends. PTX ISA 9.7.13.15; the word was measured on an H200,
+and the bit of the layout is the one that code of ptxas 13.5 sets and tests. A barrier of layout 1
+keeps what operations on the fabric report, and none runs here: in all else the layouts are alike.
 """
 
 from __future__ import annotations
@@ -23,8 +25,12 @@ Flags = NDArray[np.uint8]
 
 #: largest count of arrivals, and of bytes that are outstanding either way
 MAX_COUNT = (1 << 20) - 1
-#: lowest bit of each field; all but the parity are kept negated
-PARITY, PENDING, TRANSACTIONS, EXPECTED = 63, 43, 21, 1
+#: largest count of arrivals that a barrier of each layout can expect
+MOST_EXPECTED = (MAX_COUNT, (1 << 9) - 1)
+#: lowest bit of each field; counts are kept negated
+PARITY, PENDING, TRANSACTIONS, EXPECTED, LAYOUT = 63, 43, 21, 1, 0
+#: fields that are no counts
+FLAGS = 1 << PARITY | 1 << LAYOUT
 COUNT_MASK, TRANSACTIONS_MASK = (1 << 20) - 1, (1 << 21) - 1
 #: lanes that are faster one by one than as arrays
 _FEW = 16
@@ -80,11 +86,13 @@ class Barrier(NamedTuple):
     transactions: int
     #: arrivals that the next phase will wait for
     expected: int
+    #: 0 or 1
+    layout: int = 0
 
     @classmethod
-    def init(cls, count: int) -> Barrier:
+    def init(cls, count: int, layout: int = 0) -> Barrier:
         """The barrier after ``mbarrier.init``."""
-        return cls(0, count, 0, count)
+        return cls(0, count, 0, count, layout)
 
     @classmethod
     def decode(cls, word: int) -> Barrier:
@@ -95,6 +103,7 @@ class Barrier(NamedTuple):
             -(word >> PENDING) & COUNT_MASK,
             transactions - (1 << 21) if transactions >> 20 else transactions,
             -(word >> EXPECTED) & COUNT_MASK,
+            word >> LAYOUT & 1,
         )
 
     def encode(self) -> int:
@@ -104,6 +113,7 @@ class Barrier(NamedTuple):
             | (-self.pending & COUNT_MASK) << PENDING
             | (-self.transactions & TRANSACTIONS_MASK) << TRANSACTIONS
             | (-self.expected & COUNT_MASK) << EXPECTED
+            | self.layout << LAYOUT
         )
 
     def after(self, operation: Change) -> Barrier:
@@ -112,9 +122,10 @@ class Barrier(NamedTuple):
         pending, expected = self.pending - arrivals, self.expected - drops
         transactions = self.transactions + added
         if pending == 0 and transactions == 0:
-            return Barrier(1 - self.parity, expected, 0, expected)
+            return Barrier(1 - self.parity, expected, 0, expected, self.layout)
         # What is undefined wraps around as the fields do.
-        return Barrier.decode(Barrier(self.parity, pending, transactions, expected).encode())
+        after = Barrier(self.parity, pending, transactions, expected, self.layout)
+        return Barrier.decode(after.encode())
 
     def undefined(self, operation: Change) -> Undefined:
         """Flags for what PTX leaves undefined in an operation on this barrier; 0 where nothing."""
@@ -176,6 +187,11 @@ def token(word: Number, expects_bytes: bool) -> Number:
     return word if expects_bytes else word & 0xFFFF_FFFF_0000_0000
 
 
+def layout_of(word: Number) -> Number:
+    """The layout of a barrier that holds a word: 0 or 1."""
+    return word >> LAYOUT & 1
+
+
 def pending_count(token: Number) -> Number:
     """``mbarrier.pending_count``: the arrivals that were pending when the token was given."""
     return -(token >> PENDING) & COUNT_MASK
@@ -211,12 +227,14 @@ def _note(ledger: Words, barriers: Array, over: Array, added: Array) -> None:
 # --- arrays of words ---
 
 _PARITY_BIT = np.uint64(1 << PARITY)
+_FLAG_BITS = np.uint64(FLAGS)
 
 
-def init_words(counts: Array) -> Words:
+def init_words(counts: Array, layout: int = 0) -> Words:
     """The words of barriers after ``mbarrier.init`` with these counts."""
     both = counts.astype(np.int64)
-    return _encoded(np.zeros(counts.shape, np.uint64), both, np.zeros_like(both), both)
+    flags = np.full(counts.shape, layout << LAYOUT, np.uint64)
+    return _encoded(flags, both, np.zeros_like(both), both)
 
 
 def advance(words: Words, operation: Change) -> tuple[Words, Flags]:
@@ -324,9 +342,9 @@ def _fields(words: Words) -> tuple[Counts, Counts, Counts]:
 
 
 def _encoded(words: Words, pending: Counts, transactions: Counts, expected: Counts) -> Words:
-    """Words with the parity of others; counts wrap around as `Barrier.encode` says."""
+    """Words with the parity and layout of others; counts wrap around as `Barrier.encode` says."""
     counts = (-pending & COUNT_MASK) << PENDING | (
         -transactions & TRANSACTIONS_MASK
     ) << TRANSACTIONS
     counts |= (-expected & COUNT_MASK) << EXPECTED
-    return words & _PARITY_BIT | counts.astype(np.uint64)
+    return words & _FLAG_BITS | counts.astype(np.uint64)

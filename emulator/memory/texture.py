@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -84,14 +84,14 @@ class Texture:
     `mipmaps` are the further levels, each half as large as the one before. The texture holds
     copies: changes of the arrays come too late.
 
-    `address` says what coordinates outside lead to: behind a "border" to the four channels of the
-    colour `border`, whose f32 bits integers take. `filter` is "point" or "linear". With
-    `unit_coordinates` they go from 0 to 1, and "wrap" and "mirror" work; without, as on a GPU,
-    these two are "clamp". `unit_values` reads integers of 8 and 16 bits as f32 from 0 or -1 to 1,
-    and `srgb` the first three channels of uint8, or the first of two, as linear light. The linear
-    filter of a `seamless` cube goes on at the next face, where that of others follows `address`.
-    `level_filter` says what lies between two levels, `level_bias` is added to a level, and
-    `level_clamp` has the least and the most.
+    `address`, one for all axes or one for each, x first, says what coordinates outside lead to:
+    behind a "border" to the four channels of the colour `border`, whose f32 bits integers take.
+    `filter` is "point" or "linear". With `unit_coordinates` they go from 0 to 1, and "wrap" and
+    "mirror" work; without, as on a GPU, these two are "clamp". `unit_values` reads integers of 8
+    and 16 bits as f32 from 0 or -1 to 1, and `srgb` the first three channels of uint8, or the first
+    of two, as linear light. The linear filter of a `seamless` cube goes on at the next face, where
+    that of others follows `address`. `level_filter` says what lies between two levels, `level_bias`
+    is added to a level, and `level_clamp` has the least and the most.
 
     With `linear_memory` the array lies in linear memory, as ``tex1Dfetch`` reads it: one axis, s32
     coordinates, zeros outside. Otherwise a texture of one axis takes f32 coordinates alone: for
@@ -102,13 +102,13 @@ class Texture:
 
     def __init__(
         self,
-        array: Any,
+        array: object,
         *,
         channels: Literal[1, 2, 4] = 1,
         layered: bool = False,
         cube: bool = False,
         mipmaps: Sequence[object] = (),
-        address: Address = "clamp",
+        address: Address | Sequence[Address] = "clamp",
         border: Colour = (0.0, 0.0, 0.0, 0.0),
         filter: Filter = "point",
         unit_coordinates: bool = False,
@@ -123,15 +123,21 @@ class Texture:
         layered, cube = flag("layered", layered), flag("cube", cube)
         held, self.geometry = texels_of(array, channels, layered, cube)
         self._format = texels.FORMATS[str(np.asarray(array).dtype)]
+        axes = len(_AXES[self.geometry])
+        self._addresses = (address,) * axes if isinstance(address, str) else tuple(address)
+        if len(self._addresses) != axes:
+            raise OperandError(
+                f"address is one for all axes or one for each of {axes}; got {shown(address)}"
+            )
         for name, given, legal in (
-            ("address", address, get_args(Address)),
+            *(("address", x, get_args(Address)) for x in self._addresses),
             ("filter", filter, get_args(Filter)),
             ("level_filter", level_filter, get_args(Filter)),
         ):
             if given not in legal:
                 raise OperandError(f"{name} is {listing(legal)}; got {shown(given)}")
         self._levels = (held, *mipmaps_of(held, mipmaps, self._format, self.geometry))
-        self.address, self.linear = address, filter == "linear"
+        self.linear = filter == "linear"
         self.unit_coordinates, self.unit_values = unit_coordinates or cube, unit_values
         self.seamless = seamless and cube
         self.srgb, self._lights = srgb, _LIGHTS[channels] if srgb else 0
@@ -371,7 +377,7 @@ class Texture:
             codes = self._gather(k, self._nearest(k, lanes), lanes.layer, self._border)
             return codes[:, None, None], share[:, None, None], (share != 0)[:, None, None]
         axes = self._between(k, lanes)
-        if self.geometry in ("1d", "a1d") and self.address == "border":
+        if self.geometry in ("1d", "a1d") and self._addresses[0] == "border":
             # A GPU reads a row between the border and the array.
             axes.append(Places(*(np.full(len(share), n) for n in (-1, 0, texels.ONE // 2))))
         codes, missing = self._corners(k, lanes, axes)
@@ -404,7 +410,10 @@ class Texture:
     def _axes(self, k: int) -> list[Axis]:
         """The axes of a level that coordinates are for, x first."""
         sizes = tuple(reversed(self._levels[k].shape[:3]))[: len(_AXES[self.geometry])]
-        return [Axis(size, self.address, self.unit_coordinates) for size in sizes]
+        return [
+            Axis(size, address, self.unit_coordinates)
+            for size, address in zip(sizes, self._addresses, strict=True)
+        ]
 
     def _nearest(self, k: int, lanes: _Lanes) -> list[Integers]:
         given = zip(self._axes(k), lanes.coordinates, lanes.offsets, strict=False)

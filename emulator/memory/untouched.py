@@ -11,13 +11,12 @@ import numpy as np
 
 from dtypes import Array
 from emulator.arith.fast.scratch import LINE, at_line
-from emulator.arith.fast.threads import in_parts
 from emulator.errors import OperandError
 
-#: bytes to copy that are worth a thread
-_WORTH_A_THREAD = 1 << 21
 #: words of 8 bytes that are compared and copied at a time
 _PIECE = 1 << 17
+#: bytes that are copied at once
+_LITTLE = 1 << 12
 
 
 def zeros(size: int) -> Array:
@@ -29,20 +28,9 @@ def zeros(size: int) -> Array:
         raise OperandError(f"there is no memory for {size:,} bytes") from None
 
 
-def copy(out: Array, held: Array) -> Array:
-    """Copies bytes to `out`, in several threads where they are many; returns it."""
-
-    def piece(first: int, last: int) -> int:
-        out[first:last] = held[first:last]
-        return 0
-
-    in_parts(piece, len(held), 1 + len(held) // _WORTH_A_THREAD, 1)
-    return out
-
-
 def copy_changed(to: Array, source: Array) -> None:
     """Copies the bytes of `source`, but for pieces in which `to`, of the same length, has them."""
-    whole = len(source) // 8 * 8
+    whole = len(source) // 8 * 8 if len(source) > _LITTLE else 0
     to[whole:] = source[whole:]
     words, given = to[:whole].view(np.uint64), source[:whole].view(np.uint64)
     for first in range(0, len(given), _PIECE):

@@ -15,7 +15,7 @@ from emulator.isa.instruction import effects_of
 from emulator.isa.signature import Constants, Operand, Signature
 from emulator.memory.windows import WINDOW_BITS
 from emulator.ptx import tree
-from emulator.ptx.names import ELEMENTS, Scope, special_elements, special_types
+from emulator.ptx.names import ELEMENTS, Scope, Symbol, special_elements, special_types
 from emulator.ptx.program import (
     REGISTER_BITS,
     Address,
@@ -53,9 +53,8 @@ _CONSTANTS_IN_WORDS: dict[Constants, str] = {
 _PLACES: dict[str, type[LocalAddress | SharedAddress]] = {
     "local": LocalAddress, "shared": SharedAddress,
 }  # fmt: skip
-#: state spaces where an address is no number. ptxas takes one in .local alone; in .shared one is
-#: taken here, for statements of a `Warp`, which needs no variables.
-_WITHOUT_NUMBERS = ("", "global", "const")
+#: state spaces whose variables have generic addresses by their names
+_GENERIC = ("global", "shared", "local")
 #: registers of coordinates and offsets that are integers
 _INTEGERS = ("b32", "u32", "s32")
 
@@ -210,11 +209,11 @@ class Binder:
             if isinstance(given, tree.Name):
                 if name == "WARP_SZ":
                     return Constant(32)
-                if name in self.functions:
+                if name in self.functions and not operand.space:
                     return Constant(self.functions[name])
                 symbol = self.scope.symbol(name)
                 if symbol is not None and operand.symbol:
-                    return self._variable(operand, tree.Offset(name, 0, given.at))
+                    return self._variable(operand, self._whole(operand, symbol, given))
             if (parts := special_elements(name)) and operand.type == "b128" and self._moves:
                 return Vector(tuple(map(SpecialRegister, parts)))
             if (legal := special_types(name)) is not None:
@@ -223,6 +222,14 @@ class Binder:
                     name = special_elements(given.register)[ELEMENTS[given.element]]
                 return SpecialRegister(name)
         self._undeclared(given, name)
+
+    def _whole(self, operand: Operand, symbol: Symbol, given: tree.Name) -> tree.Offset:
+        """The start of a variable, which is given by its name alone."""
+        type_ = TYPES.get(operand.type)
+        if symbol.space == "global" and type_ is not None and type_.size < 64:
+            what = f"the address of {given.text!r:.100}, in .global memory, has 64 bits"
+            raise BindError(f"{what}; {self.opcode} takes {type_.size}", given.at)
+        return tree.Offset(given.text, 0, given.at)
 
     @property
     def _moves(self) -> bool:
@@ -272,6 +279,9 @@ class Binder:
             if isinstance(given, tree.Offset) and given.name in self.functions:
                 return Constant(self.functions[given.name] + given.offset)
             self._undeclared(given, given.name)
+        if operand.space and not operand.space.startswith(symbol.space):
+            what = f"{self.opcode} takes a variable in .{operand.space}; {given.name!r:.100} is in"
+            raise BindError(f"{what} .{symbol.space}", given.at)
         type_ = TYPES.get(operand.type or _bits_of(operand))
         part = operand.kind == "vector" and not operand.symbol
         if part or type_ is None or type_.kind not in ("unsigned", "signed", "bits"):
@@ -507,7 +517,7 @@ class Binder:
             what = f"{self.opcode} takes a parameter of a function that is called, by its name; got"
             self.refuse(given, what)
         if given.base is None:
-            if operand.space in _WITHOUT_NUMBERS:
+            if not self._may_be_number(operand.space):
                 where = f".{operand.space}" if operand.space else "generic"
                 what = (
                     f"{self.opcode} takes no number for an address in {where} memory; mov it to a"
@@ -530,23 +540,40 @@ class Binder:
                 base = Constant(self.functions[name])
                 return Address(base, given.offset, operand.space, coordinates)
             self._undeclared(given, name)
-        space, called = operand.space, symbol.space == "param::func"
-        alike = space.startswith(symbol.space) or symbol.space.startswith(space)
-        handle = symbol.space in _HANDLES and space != symbol.space
-        # Where a tensor map is expected, its place among the parameters will do.
-        maps = operand.coordinates or "orders" in effects_of(self.opcode)
-        generic = symbol.space == "param" and not space and not maps
-        passed = space == "param::func" and not called
-        if not alike or handle or generic or passed or (called and not space):
+        if (wanted := self._space_for(operand, symbol)) is not None:
             self.refuse(
                 given,
-                f"{self.opcode} takes an address in .{space or 'global'}; {name!r} is in "
-                f".{symbol.space}:",
+                f"{self.opcode} takes an address in .{wanted}; {name!r} is in .{symbol.space}:",
             )
-        if called:
+        if symbol.space == "param::func":
             return ParameterPlace(symbol.place, given.offset)
         place = _PLACES.get(symbol.space, Constant)(symbol.place)
         return Address(place, given.offset, operand.space or symbol.space, coordinates, name)
+
+    def _may_be_number(self, space: str) -> bool:
+        """True if an address in a state space may be a number: ptxas takes one in .local alone."""
+        shared = space.startswith("shared") and any(x.shared_numbers for x in self.scope.around())
+        return shared or space == "local"
+
+    def _space_for(self, operand: Operand, symbol: Symbol) -> str | None:
+        """The state space that ptxas wants for an address, where a variable is in another one; None
+        where the variable will do."""
+        space, held = operand.space, symbol.space
+        if not space:
+            effects = effects_of(self.opcode)
+            if "orders" in effects:
+                fits = held not in (*_HANDLES, "param::func")
+            elif "mbarrier" in effects:
+                return None if held == "shared" else "shared"
+            else:
+                fits = held == "global" if operand.coordinates else held in _GENERIC
+            return None if fits else "global"
+        alike = space.startswith(held) or held.startswith(space)
+        handle = held in _HANDLES and space != held
+        passed = space == "param::func" and held != space
+        if held == "param" and "writes" in effects_of(self.opcode):
+            return "param::func"
+        return space if not alike or handle or passed else None
 
     def _coordinates(self, operand: Operand, given: tree.Address) -> tuple[Bound, ...]:
         """The coordinates behind the base of an address: one for each axis of the tensor."""
@@ -590,7 +617,7 @@ class Binder:
         types, constants = (("f32", *_INTEGERS), "values") if floats else (_INTEGERS, "integers")
         rest = Operand("coordinates", "vector", types, constants=cast("Constants", constants))
         vector = Vector((*first, *self._elements(rest, items[len(first) :], given)))
-        handle = replace(operand, kind="register", type="b64", coordinates=0, symbol=True)
+        handle = replace(operand, kind="register", type="b64", coordinates=0, space="", symbol=True)
         return (*(self.scalar(handle, sampler) for sampler in samplers), vector)
 
     def _coordinate(self, item: tree.Operand) -> Bound:

@@ -139,6 +139,8 @@ class Scope:
     prototypes: dict[str, Prototype] = field(default_factory=dict)
     #: parameters of a function, whose names its outermost block cannot declare again
     parameters: frozenset[str] = frozenset()
+    #: a number may be an address in shared memory: of a machine, which needs no variables
+    shared_numbers: bool = False
 
     # --- declarations ---
 

@@ -243,7 +243,8 @@ class _StatementsBinder(KernelBinder):
         parsed = tree.Module(source, header, (), (), (body,), ())
         super().__init__(BoundModule(parsed, target), _NAME)
         self.declared, self.lanes, self.count = declared, lanes, 0
-        self.outermost = _Outermost(Function(_NAME, True), declared=declared)
+        function = Function(_NAME, True)
+        self.outermost = _Outermost(function, declared=declared, shared_numbers=True)
 
     def text(self) -> Text:
         self._outline(self.module.functions[_NAME])

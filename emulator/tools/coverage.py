@@ -62,7 +62,9 @@ INDEX: dict[str, str] = {
     "Fabric": "fabric.try_get.async fabric.try_put.async fabric.try_red.async "
     "fabric.try_pullred.async fabric.submit fabric.wait",
     "Newer than 9.3": "spcompress spdecompress tcgen05.ld.spcompress applypriority.async.bulk "
-    "applypriority.async.bulk.tensor tensormap.query.alloc_class_large",
+    "applypriority.async.bulk.tensor tensormap.query.alloc_class_large fabric.submit.commit_group "
+    "fabric.try_atom.async fabric.try_get.async.tensor fabric.try_put.async.tensor "
+    "fabric.try_red.async.tensor",
 }
 #: forms of a row that are looked at for the evidence
 _FORMS = 60

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Any, Literal, NamedTuple
 
+from dtypes import Array
 from emulator.arith import Engine
 from emulator.errors import OperandError, shown
 from emulator.isa.instruction import Instruction
@@ -15,10 +16,11 @@ Undefined = Literal["raise", "hardware"]
 
 
 class Call(NamedTuple):
-    """Operands and options by the names of the instruction's signature, not checked further."""
+    """Operands and options by the names of the instruction's signature, not checked further: what
+    NumPy makes arrays of may be one."""
 
     instruction: Any
-    operands: dict[str, Any]
+    operands: dict[str, Array]
     options: dict[str, Any]
     target: Target
     engine: Engine = "auto"

@@ -255,7 +255,6 @@ def test_what_is_no_array_is_an_error(name: str, given: Any, code: int) -> None:
     [
         ({LINEAR: 1}, "filter='linear' blends floats"),
         ({ANISOTROPY: 2}, "anisotropy is not modelled"),
-        ({1: 0}, "different address modes"),
         ({IS_SRGB: 1}, "srgb= is for uint8"),
     ],
 )

@@ -335,13 +335,16 @@ def scaled(by, most=3):
     cuts = threads.cuts_of(1000, most)
     found = threads.in_native_parts(function, cuts, most, by)
     assert found == [by * int(end - first) for first, end in pairwise(cuts)]
-    return len(found)
+    return found
 
 
 def test_the_crew_computes_each_part_once(three_threads):
-    assert scaled(7, 1) == 1
+    assert scaled(7, 1) == [7000]
     for by in range(2000):
-        assert scaled(by) == 3 * threads._MANY_PARTS
+        found = scaled(by)
+        assert len(found) > 3 * threads._LARGEST
+        assert max(found) == found[0] <= by * 1000 // (3 * threads._LARGEST)
+        assert min(found) <= by * 1000 // (3 * threads._SMALLEST)
 
 
 def test_a_crew_that_is_at_work_leaves_others_to_themselves(three_threads):

@@ -20,7 +20,7 @@ NAMES = {
     "paints": "sust sured",
     "writes": "st atom red multimem",
     "exchanges": "atom red multimem clusterlaunchcontrol",
-    "asynchronous": "st red",
+    "asynchronous": "st red multimem",
     "reduces": "red multimem",
     "reduces@reduce": "cp multimem",
     "copies": "cp clusterlaunchcontrol multimem",

@@ -26,8 +26,8 @@ OPCODES = GOLDEN / "scalar" / "opcodes.txt"
 #: modifiers that say when or where an instruction acts, or what its rule does in any case
 WITHOUT_EFFECT = {
     "approx", "aligned", "async", "bulk", "bulk_group", "cc", "cp", "from", "hint", "ld_reduce",
-    "mbarrier::complete_tx::bytes", "noftz", "pack", "red", "reduce", "scope", "semantics", "sync",
-    "to", "unheeded", "vec", "weak",
+    "mbarrier::complete_tx::bytes", "mmio", "noftz", "pack", "red", "reduce", "scope", "semantics",
+    "sync", "to", "unheeded", "vec", "weak",
 }  # fmt: skip
 #: the same where a rule of its own stands for them, and the one that nobody could record
 OWN_RULES = {

@@ -6,10 +6,12 @@ import numpy as np
 import pytest
 
 from emulator import Instruction, OperandError, ParseError, UnsupportedError, execute
+from emulator.arith.scalar import lanes
 from emulator.isa.catalogue import instructions
 from emulator.isa.instruction import _parse
 from emulator.isa.kinds import KINDS, kinds_of
 from emulator.isa.signature import LANES, is_immediate
+from emulator.layout import lanemap
 
 parse = Instruction.parse
 DENSE = "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"
@@ -239,3 +241,7 @@ def test_an_instruction_that_nothing_executes():
 
     with pytest.raises(UnsupportedError, match=r"execute does not run other\.sync"):
         execute(Other(), target="sm_90")
+
+
+def test_arith_and_layout_which_do_not_meet_have_warps_of_one_size():
+    assert (lanes.LANES, lanemap.WARP, lanemap.WARPGROUP) == (32, 32, 128)

@@ -72,6 +72,7 @@ PRODUCTS = {
 }  # fmt: skip
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", PRODUCTS)
 def test_products(name):
     check(loop(PRODUCTS[name]))

@@ -126,6 +126,7 @@ def check(*opcodes):
             assert (np.frombuffer(b, "u1").reshape(-1, _WINDOW)[i] != was_b[i]).any()
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("opcode", list(TRANSFERS)[:: max(1, len(TRANSFERS) // 12)])
 def test_transfers(opcode):
     check(opcode)
@@ -141,6 +142,7 @@ def test_every_transfer(opcodes):
     check(*opcodes)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("stride", "offset"), [(4, 0), (17, 0), (16, 4), (16, _WINDOW - 256), (600, 0)]
 )

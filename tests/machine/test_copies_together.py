@@ -22,15 +22,15 @@ TEXT = """.version 8.5
   mul.wide.u32 %rd3, %r5, 8; add.u64 %rd1, %rd1, %rd3; add.u64 %rd2, %rd2, %rd3;
   ld.global.v2.u32 {%r8, %r9}, [%rd1]; ld.global.v2.u32 {%r10, %r11}, [%rd2];
   setp.eq.u32 %p1, %r4, 3; setp.eq.u32 %p2, %r3, 0;
-  mov.u64 %rd4, m0; mov.u64 %rd5, m1; selp.b64 %rd4, %rd4, %rd5, %p2; mov.u64 %rd6, w;
-  cvta.param.u64 %rd4, %rd4;
+  mov.u64 %rd4, m0; mov.u64 %rd5, m1; selp.b64 %rd4, %rd4, %rd5, %p2;
+  cvta.param.u64 %rd6, w; cvta.param.u64 %rd4, %rd4;
   @%p1 mbarrier.init.shared.b64 [%r6], 1;
   bar.sync 0;
   @%p1 mbarrier.arrive.expect_tx.shared.b64 _, [%r6], 32;
   @%p1 cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes
     [%r7], [%rd4, {%r8, %r9}], [%r6];
 WAIT: mbarrier.try_wait.parity.shared.b64 %p3, [%r6], 0; @!%p3 bra WAIT;
-  cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [w, {%r10, %r11}], [%r7];
+  cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%rd6, {%r10, %r11}], [%r7];
   cp.async.bulk.commit_group; cp.async.bulk.wait_group 0; ret;
 }
 """

@@ -169,6 +169,7 @@ def test_deadlocks_and_others(name):
     check(OTHERS[name])
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("body", SEVERAL.values(), ids=SEVERAL)
 def test_several_statements_at_fault(body):
     """The reference engine names the first warp, the others the statement that is met first."""

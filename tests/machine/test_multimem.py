@@ -76,7 +76,7 @@ def test_there_are_all_forms():
 
 
 @pytest.mark.parametrize("ins", FORMS, ids=str)
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(12)
 def test_engines_are_equal(ins):
     text = kernel_of(ins)
     found = [run(text, engine) for engine in ENGINES]

@@ -271,6 +271,46 @@ def test_more_warps_come_than_a_barrier_is_for(engine):
     assert out[:128, 0].tolist() == [40] * 64 + [0] * 64
 
 
+# --- control --------------------------------------------------------------------------------------
+
+CALLED = """
+.func (.param .b32 out, .param .b64 other) both(.param .b64 x, .param .b32 n)
+{ .reg .b64 %v<2>; .reg .b32 %n<2>; .reg .pred %q<2>; .local .align 4 .b8 room[12];
+  ld.param.u64 %v0, [x]; ld.param.u32 %n0, [n]; st.local.u32 [room+8], %n0; add.u64 %v1, %v0, 5;
+  st.param.u64 [other], %v1; setp.lt.u32 %q0, %n0, 8; st.param.u32 [out], 7; @%q0 ret;
+  mov.u32 %n1, room; ld.local.u32 %n0, [%n1+8]; st.param.u32 [out], %n0; ret; }
+.func (.reg .b32 out) first(.reg .b32 x) { mad.lo.u32 out, x, 3, 1; ret; }
+.func (.reg .b32 out) second(.reg .b32 x) { .local .align 4 .b8 room[4]; mov.u32 out, room; ret; }
+"""
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("guard", ["", "@%p2 "])
+def test_branches_calls_and_returns(engine, guard):
+    """Thread i goes to target i % 3; callees take their own room, 16 bytes apart, and some lanes
+    return early, or call another function."""
+    body = f"""setp.ne.u32 %p2, %r3, 4; rem.u32 %r4, %r3, 3; mov.u32 %r5, 9;
+    T: .branchtargets A, B, C; {guard}brx.idx %r4, T; bra MEET;
+    A: mov.u32 %r5, 10; bra MEET; B: mov.u32 %r5, 11; bra MEET; C: mov.u32 %r5, 12;
+    MEET: cvt.u64.u32 %rd3, %r3; mov.u32 %r6, 0; mov.u32 %r7, 0;
+    {{ .param .b64 x; .param .b32 n; .param .b32 out; .param .b64 other;
+      st.param.u64 [x], %rd3; st.param.u32 [n], %r3; {guard}call (out, other), both, (x, n);
+      @!%p2 st.param.u32 [out], 0; @!%p2 st.param.u64 [other], 0;
+      ld.param.u32 %r6, [out]; ld.param.u64 %rd4, [other]; cvt.u32.u64 %r7, %rd4; }}
+    mov.u64 %rd5, first; mov.u64 %rd6, second; setp.lt.u32 %p1, %r3, 20;
+    selp.b64 %rd5, %rd5, %rd6, %p1; P: .callprototype (.reg .b32 _) _ (.reg .b32 _);
+    call (%r8), %rd5, (%r3), P; setp.eq.u32 %p3, %r3, 31; @%p3 exit;
+    st.global.v4.u32 [%rd2], {{%r5, %r6, %r7, %r8}};"""
+    text = HEAD + CALLED + KERNEL.format(body=body, declared=".local .b32 own;", row=16)
+    out = np.zeros((32, 4), np.uint32)
+    Module(text)["go"].launch(1, 32, [np.zeros(1, np.uint32), out], engine=engine)
+    wanted = [
+        [10 + i % 3, 7 if i < 8 else i, i + 5, 3 * i + 1 if i < 20 else 16] for i in range(32)
+    ]
+    wanted[31], wanted[4][:3] = [0] * 4, [9 if guard else 11, 0, 0]
+    assert out.tolist() == wanted
+
+
 # --- errors ---------------------------------------------------------------------------------------
 
 WRONG = {

@@ -73,7 +73,7 @@ def executed(body: str, block: int, limit: int, engine: str, grid: int = 1, **op
     return int(found[1].replace(",", ""))
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("body", BODIES.values(), ids=BODIES)
 def test_endless_loops_end_at_the_limit(body, engine):

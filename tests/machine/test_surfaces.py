@@ -128,6 +128,7 @@ def test_all_places_are_as_recorded() -> None:
         check(number, "vector")
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("engine", ENGINES)
 def test_engines_agree_with_recordings(engine: str) -> None:
     for number in [n for n in numbers(3) if not JOBS[n]["single"]][::40]:

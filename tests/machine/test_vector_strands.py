@@ -85,6 +85,7 @@ WAYS = [
 ]  # fmt: skip
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("options", WAYS, ids=str)
 def test_lanes_leave_loops_with_what_they_hold(expected, options):
     out, report = run(**options)

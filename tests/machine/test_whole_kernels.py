@@ -233,6 +233,7 @@ def claimed(name, monkeypatch):
     return found[0], outcome
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", [x for x in CLAIMS if x != "atomics"])
 def test_blocks_store_at_the_same_time_where_they_claim_lines_of_their_own(
     name, four_threads, monkeypatch

@@ -21,6 +21,8 @@ from emulator.errors import OperandError
 from emulator.memory.texture import Fetch, Texture, TextureError
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "h200_textures.jsonl.gz"
+#: textures whose axes have different address modes
+MODES = GOLDEN.parent / "h200_texture_modes.npz"
 FAMILIES = [json.loads(line) for line in gzip.decompress(GOLDEN.read_bytes()).splitlines()[1:]]
 DTYPES = {"u": "uint", "s": "int", "f": "float"}
 ADDRESSES = ("wrap", "clamp", "mirror", "border")
@@ -200,3 +202,37 @@ def test_linear_memory_takes_s32_and_an_array_in_one_axis_f32(integers: bool, sa
         texture.fetch(Fetch("1d", integers, "f32"), [np.zeros(1, u32)])
     found = texture.fetch(Fetch("1d", not integers, "f32"), [np.zeros(1, u32)])
     assert found[0, 0] == 0x3F800000
+
+
+def different_modes(change=lambda modes: modes):
+    """How many recorded fetches of textures whose axes have different modes differ."""
+    with np.load(MODES) as file:
+        texels_of, differing = {2: file["plane"], 3: file["volume"]}, 0
+        for (axes, *modes, unit, linear), at, words in zip(
+            file["rows"].tolist(), file["at"], file["words"], strict=True
+        ):
+            texture = Texture(
+                texels_of[axes],
+                address=change([ADDRESSES[mode] for mode in modes[:axes]]),
+                border=(0.25, 0.5, 0.75, 1),
+                unit_coordinates=bool(unit),
+                filter="linear" if linear else "point",
+            )
+            place = [np.ascontiguousarray(x).view(u32) for x in at.T[:axes]]
+            found = texture.fetch(Fetch(f"{axes}d", False, "f32"), place)
+            differing += int((found[:, 0] != words).sum())
+    return differing
+
+
+def test_each_axis_has_its_mode():
+    assert different_modes() == 0
+
+
+def test_modes_of_other_axes_are_noticed():
+    assert different_modes(lambda modes: modes[::-1]) > 100
+
+
+@pytest.mark.parametrize("address", [["wrap"], ["wrap"] * 3, ["wrap", "no"], []])
+def test_there_is_one_mode_or_one_for_each_axis(address):
+    with pytest.raises(OperandError, match="address is"):
+        Texture(np.zeros((2, 2), np.float32), address=address)

@@ -126,6 +126,8 @@ EDITS = [
          "PhaseWait(barrier(who), given(who) ^ 1, test)", "machine/test_shared_statements.py"),
     Edit("emulator/machine/shared/multimem.py", "held[which] = combine(",
          "held[which] = (lambda *x: x[0])(", "machine/test_multimem.py"),
+    Edit("emulator/machine/shared/control.py", "-(-caller.top // 16) * 16", "caller.top",
+         "machine/test_shared_statements.py"),
     Edit("emulator/machine/shared/stack.py", "-(-who.stack_top // alignment) * alignment",
          "who.stack_top", "machine/test_shared_statements.py"),
     Edit("emulator/machine/shared/tcgen05.py", "warps.write_one(result, load.lane, words)",

@@ -31,7 +31,9 @@ ACTIVATIONS = {
     "pow2": lambda x: x**2, "pow3": lambda x: x**3, "pow_half": lambda x: x**0.5,
     "pow_neg": lambda x: x**-1.5, "pow_base": lambda x: 1.7**x, "muls": lambda x: x * 0.3,
     "adds": lambda x: x + 0.1, "divs": lambda x: x / 3.0, "rsubs": lambda x: 1.1 - x,
-    "clamp": lambda x: x.clamp(-0.7, 1.3),
+    "clamp": lambda x: x.clamp(-0.7, 1.3), "hardtanh_by": lambda x: F.hardtanh(x, -0.33, 0.77),
+} | {
+    f"round_to_{n}": lambda x, n=n: torch.round(x, decimals=n) for n in (-40, -2, 0, 2, 3, 5, 40)
 }  # fmt: skip
 GRADIENTS = 20
 _PAIRS = {

@@ -80,7 +80,7 @@ def test_syntax_errors_name_the_place(text, where, what):
         (".global .b8 x[4];", UnsupportedError, "column 13", "a variable of .global"),
         ("call f;", OperandError, "column 6", "no function 'f' is declared"),
         ("{ .reg .b32 x; } mov.b32 x, 1;", OperandError, "column 26", "'x' is not declared"),
-        ("multimem.st.async.u64 a, b, c, d;", UnsupportedError, "column 1", "legal PTX"),
+        ("fabric.submit a, b, c, d;", UnsupportedError, "column 1", "legal PTX"),
     ],
 )
 def test_statements_that_no_machine_takes_name_the_place(text, error, where, what):
@@ -232,7 +232,11 @@ def test_sparse_and_f64_and_block_scale_statements():
         ),
         (STATEMENT.replace("f16.f16.f32", "f16.f15.f32"), ParseError, ".f15"),
         (STATEMENT.replace("k16", "k17"), UnsupportedError, "m16n8k16"),
-        ("ld.global.b32 %a0, [%a1];", UnsupportedError, "a warp has shared memory alone"),
+        (
+            ".reg .b64 %x; mov.b64 %x, 0; ld.global.b32 %a0, [%x];",
+            UnsupportedError,
+            "a warp has shared memory alone",
+        ),
         ("mov.b32 %a0, %c0, %c1;", OperandError, "takes d, a; one operand too many is '%c1'"),
         ("mov.u32 %a0, %c0;", OperandError, "'%c0' is .f32"),
         ("mov.f32 %c0, 1;", OperandError, "an f32 immediate"),

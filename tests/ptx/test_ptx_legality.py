@@ -135,7 +135,8 @@ REGISTERS = ".reg .b8 %b8; .reg .u8 %u8; .reg .s8 %s8; .reg .b16 %b16; .reg .u16
     " .reg .f64 %f64; .reg .pred %pred;"  # fmt: skip
 TYPES = [name.strip("%; ") for name in REGISTERS.split() if name.startswith("%")]
 ANY_32 = "b32 u32 s32 f32 f16x2"
-ADDRESS = "b8 u8 s8 b16 u16 s16 b32 u32 s32 b64 u64 s64"
+WIDE_ADDRESS = "b32 u32 s32 b64 u64 s64"
+ADDRESS = f"b8 u8 s8 b16 u16 s16 {WIDE_ADDRESS}"
 SCALED = (
     "mma.sync.aligned.m16n8k32.row.col.kind::mxf8f6f4.block_scale.scale_vec::1X"
     ".f32.e4m3.e4m3.f32.ue8m0 {%f32,%f32,%f32,%f32}, {%b32,%b32,%b32,%b32}, {%b32,%b32},"
@@ -158,7 +159,7 @@ WGMMA = "wgmma.mma_async.sync.aligned.m64n8k8.f32.tf32.tf32 {%f32,%f32,%f32,%f32
     [
         ("ldmatrix.sync.aligned.m8n8.x1.shared.b16 {@}, [%b32];", "sm_75", ANY_32),
         ("ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%b32}, [@];", "sm_75", ADDRESS),
-        ("ldmatrix.sync.aligned.m8n8.x1.b16 {%b32}, [@+16];", "sm_75", ADDRESS),
+        ("ldmatrix.sync.aligned.m8n8.x1.b16 {%b32}, [@+16];", "sm_75", WIDE_ADDRESS),
         ("stmatrix.sync.aligned.m8n8.x2.shared.b16 [%b32], {@,@};", "sm_90", ANY_32),
         ("stmatrix.sync.aligned.m8n8.x1.trans.shared.b16 [@], {%b32};", "sm_90", ADDRESS),
         ("movmatrix.sync.aligned.m8n8.trans.b16 @, %b32;", "sm_75", ANY_32),

@@ -51,6 +51,7 @@ def test_a_right_kernel_has_no_faults():
     assert "8 tiles of C, 0 with a wrong A" in str(report)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("how", "detail"),
     [
@@ -70,6 +71,7 @@ def test_one_wrong_number_is_named(how, detail):
     assert report[0].line.startswith("gemm_mma.cu:") and report.data["faults"][0]["tiles"] == 8
 
 
+@pytest.mark.slow
 def test_two_mistakes_in_two_operands_are_both_named():
     """In a loop that fills shared memory twice."""
     a, b = (RNG.standard_normal((32, 128)).astype("f2") for _ in "ab")
@@ -88,6 +90,7 @@ def test_a_loop_that_ends_early_is_named():
     ]
 
 
+@pytest.mark.slow
 def test_what_is_missing_is_said():
     with pytest.raises(OperandError, match=r"missing is grid=, block="):
         find_faults(KERNEL, args=[], expected=WANT)
@@ -112,6 +115,7 @@ def test_what_is_missing_is_said():
 WGMMA = re.search(r'text = """(.*?)"""', pages()["tma"], re.DOTALL)[1]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("change", "swizzle", "stride", "detail"),
     [

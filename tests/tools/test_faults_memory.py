@@ -395,6 +395,7 @@ def test_a_tile_in_rows_that_no_descriptor_reads(large, stride, also):
     )
 
 
+@pytest.mark.slow
 def test_the_step_of_an_mn_major_b_from_d_alone(large):
     """In the canonical layout, which the finder then takes for granted."""
     a, b = large[0][:, :64], large[1][:64]

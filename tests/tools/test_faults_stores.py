@@ -103,6 +103,7 @@ def test_what_was_there_before_must_be_of_one_value_or_c(dense):
     assert find_faults(DENSE, *dense, target="sm_80", d=d).verdict != "found"
 
 
+@pytest.mark.slow
 def test_a_wgmma_stored_by_a_wrong_index():
     rng = np.random.default_rng(6)
     a, b = rng.standard_normal((64, 32)).astype("f2"), rng.standard_normal((32, 16)).astype("f2")

@@ -100,10 +100,10 @@ def test_json(folder, capsys):
 
 def test_problems(folder, capsys):
     assert main(["launch", "scale.ptx", "--problems"]) == 0
-    fetch = ".reg .b64 %q<4>; multimem.st.async.u64 %q0, %q1, %q2, %q3;"
+    fetch = "fabric.submit;"
     Path("tex.ptx").write_text(SCALE.replace("    ret;", f"    {fetch}\n    ret;"))
     assert main(["launch", "tex.ptx", "--problems"]) == 1
-    assert "'multimem.st.async.u64' is legal PTX, not modelled here" in capsys.readouterr().out
+    assert "'fabric.submit' is legal PTX, not modelled here" in capsys.readouterr().out
 
 
 RIGHT = "scale.ptx --block 8 --arg x.npy --arg zeros:f4:8"
@@ -276,11 +276,11 @@ LOAD = """
 {
     .reg .b64 %map, %out; .reg .b32 %v, %t, %at; .reg .pred %done;
     .shared .align 1024 .b8 tile[1024]; .shared .align 8 .b64 full;
-    mov.b64 %map, map; ld.param.u64 %out, [out]; mov.u32 %t, 0;
+    cvta.param.u64 %map, map; ld.param.u64 %out, [out]; mov.u32 %t, 0;
     mbarrier.init.shared.b64 [full], 1; fence.proxy.async;
     mbarrier.arrive.expect_tx.shared.b64 _, [full], 32;
     cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes
-        [tile], [map, {4, 3}], [full];
+        [tile], [%map, {4, 3}], [full];
 WAIT: mbarrier.try_wait.parity.shared.b64 %done, [full], 0; @!%done bra WAIT;
 NEXT: mov.u32 %at, tile; add.u32 %at, %at, %t; ld.shared.u32 %v, [%at];
     st.global.u32 [%out], %v; add.u64 %out, %out, 4; add.u32 %t, %t, 4;

@@ -154,6 +154,7 @@ def test_other_mistakes_of_callers():
         INTEGER_SUM.launch(1, 1, [np.zeros(1, "u4")], seed=3, engine="reference")
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("path", KERNELS, ids=lambda path: path.stem)
 @pytest.mark.parametrize("seed", [0, 1])
 def test_recorded_kernels_have_their_bytes_in_every_order(path, seed):

@@ -79,6 +79,7 @@ def test_a_kernel_is_recorded_and_compared(golden, capsys):
     assert "y (actual: here, expected: the GPU): 1 of 64 elements of f32 differ (1 ulp: 1)" in out
 
 
+@pytest.mark.slow
 def test_the_fixture_compares_other_kernels_with_the_recording(
     golden, pytester, monkeypatch, folder
 ):
@@ -135,6 +136,7 @@ def test_an_instruction_is_recorded(folder, capsys, opcode):
     assert any(zlib.decompress(base64.b64decode(golden["outputs"][0])))
 
 
+@pytest.mark.slow
 def test_results_that_differ_from_run_to_run_are_not_written(folder):
     assert main(["record", "scale.ptx", *ARRAYS, "--arg", "1", "-o", "scale.py"]) == 0
     text = Path("scale.py").read_text()

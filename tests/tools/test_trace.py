@@ -70,6 +70,7 @@ def test_what_is_recorded_of_a_tma_and_wgmma_kernel():
     assert heat[line] == 4
 
 
+@pytest.mark.slow
 def test_a_deadlock_and_findings_are_on_the_page():
     failed, d = traced(WGMMA.replace("9216", "9217"))
     assert failed.code == 1 and "deadlock" in str(failed) and not d.any()

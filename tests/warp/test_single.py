@@ -216,6 +216,7 @@ def test_one_warp_of_each_kind(opcode, target, options, engine):
     assert all(wrong.values()), "another order of lanes is noticed"
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("opcode", [f"mma.sync.aligned.{FP4}", f"mma.sync.aligned.{MXF4}",
                                     f"{SPARSE}{FP4.replace('k64', 'k128')}"])  # fmt: skip
 def test_products_of_a_group_that_cancel_count(opcode, monkeypatch):

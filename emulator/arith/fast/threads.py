@@ -22,8 +22,12 @@ if TYPE_CHECKING:
 
 #: multiply-adds below which a second thread costs more than it brings
 _WORTH_A_THREAD = 1 << 19
+#: bytes to copy, too
+_BYTES_WORTH_A_THREAD = 1 << 19
 #: parts of the work of each thread, so that none waits long for the last
 _PARTS, _MANY_PARTS = 4, 16
+#: for machine code: the largest part is one of so many of the work of a thread, the smallest too
+_LARGEST, _SMALLEST = 4, 64
 
 _thread = threading.local()
 
@@ -118,17 +122,26 @@ def in_parts(
 
 
 def cuts_of(count: int, threads: int) -> Array:
-    """Where the parts of `count` start in so many threads, and where the last ends."""
-    threads = min(threads, count, processors())
-    parts = 1 if threads <= 1 else min(count, threads * _MANY_PARTS)
-    return np.arange(parts + 1) * count // parts
+    """Where the parts of `count` start in so many threads, and where the last ends: large parts
+    first, as they may take unequal times, and none waits long for the last."""
+    return _cuts_of(count, min(threads, count, processors()))
+
+
+@lru_cache(maxsize=64)
+def _cuts_of(count: int, threads: int) -> Array:
+    cuts, least = [0], max(1, count // (threads * _SMALLEST))
+    while threads > 1 and (left := count - cuts[-1]) > least:
+        cuts.append(cuts[-1] + max(least, left // (threads * _LARGEST)))
+    out = np.array([*cuts, count])
+    out.flags.writeable = False
+    return out
 
 
 def in_native_parts(
-    function: Callable[..., int], cuts: Array, threads: int, *given: int
+    function: Callable[..., int], cuts: Array, threads: int, *given: int, more: bool = False
 ) -> list[int]:
     """The results of ``function(first, end, *given)``, machine code of words of 8 bytes, between
-    the neighbours of `cuts`, in so many threads."""
+    the neighbours of `cuts`, in so many threads; `more`: threads are asked for more soon."""
     from emulator.arith.fast.kernels import crew, machine_code
 
     threads = min(threads, len(cuts) - 1, processors())
@@ -138,11 +151,42 @@ def in_native_parts(
         words = np.array([machine_code.address_of_function(function), *given], np.int64)
         if others is not None:
             code = machine_code.address_of_function(part)
-            found = others.run(code, cuts, address_of(words), threads)
+            found = others.run(code, cuts, address_of(words), threads, more)
             if found is not None:
                 return cast("list[int]", found.tolist())
     ends = cuts.tolist()
     return [function(first, end, *given) or 0 for first, end in pairwise(ends)]
+
+
+def copy_bytes(to: Array, source: Array) -> Array:
+    """Copies bytes to an array of as many, which it returns, in several threads where they are many
+    and machine code has threads that wait."""
+    if _are_worth_threads(to):
+        from emulator.arith.fast.kernels import crew
+
+        _on_bytes(crew.of_bytes()[0], to, address_of(source))
+    else:
+        to[:] = source
+    return to
+
+
+def clear_bytes(to: Array) -> None:
+    """Zeros in an array of bytes, in several threads as `copy_bytes`."""
+    if _are_worth_threads(to):
+        from emulator.arith.fast.kernels import crew
+
+        _on_bytes(crew.of_bytes()[1], to)
+    else:
+        to.fill(0)
+
+
+def _are_worth_threads(held: Array) -> bool:
+    return len(held) > _BYTES_WORTH_A_THREAD and _crew.cache_info().currsize > 0
+
+
+def _on_bytes(function: Callable[..., int], to: Array, *given: int) -> None:
+    threads = 1 + len(to) // _BYTES_WORTH_A_THREAD
+    in_native_parts(function, cuts_of(len(to), threads), threads, address_of(to), *given, more=True)
 
 
 def run_in_threads(tasks: Callable[..., None], count: int, work: int, *arguments: Any) -> None:

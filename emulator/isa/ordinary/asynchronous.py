@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
+from emulator.isa.ordinary.atomics import ACCUMULATORS
 from emulator.isa.ordinary.memory import MEMORY_NEEDS
 from emulator.isa.ordinary.row import Needs, Row, doing
 from emulator.targets import having
@@ -12,6 +13,8 @@ _80, _90, _100 = (having(f"sm_{n}") for n in (80, 90, 100))
 _PAIRED = having("tcgen05")
 _HINT = "{.hint=L2::cache_hint}"
 _POLICY = "policy:u64@L2::cache_hint"
+#: the addresses of a copy
+_BETWEEN = "[dst:to/b32], [src:from/b32]"
 #: bytes of a bulk copy
 _SIZE = "size:u32<0..1048560/16>"
 _BYTES = "mbarrier::complete_tx::bytes"
@@ -24,7 +27,7 @@ _COPIES = (
         Row(
             f"cp.async!.cache={cache}.to=shared|shared::cta.from=global{_HINT}"
             "{.prefetch=L2::64B|L2::128B|L2::256B}",
-            f"[dst:to], [src:from], size={sizes}, ignore:pred?, source_size:u32?, {_POLICY}",
+            f"{_BETWEEN}, size={sizes}, ignore:pred?, source_size:u32?, {_POLICY}",
             "",
             _80,
             "7.0",
@@ -35,64 +38,89 @@ _COPIES = (
     Row("cp.async.commit_group!", "", "", _80, "7.0"),
     Row("cp.async.wait_group!", "n=0..2147483647", "", _80, "7.0"),
     Row("cp.async.wait_all!", "", "", _80, "7.0"),
-    Row(
-        "cp.async.mbarrier.arrive!{.noinc}{.space=shared|shared::cta}.type=b64",
-        "[mbarrier:space]",
-        "",
-        _80,
-        "7.0",
-        needs=(Needs("shared::cta", version="7.8"),),
+    *(
+        Row(
+            f"cp.async.mbarrier.arrive!{{.noinc}}{space}.type=b64",
+            mbarrier,
+            "",
+            _80,
+            "7.0",
+            needs=(Needs("shared::cta", version="7.8"),),
+        )
+        for space, mbarrier in (
+            ("", "[mbarrier:+]"),
+            (".space=shared|shared::cta", "[mbarrier:space]"),
+        )
     ),
 )
 
-_BULK = (
-    Row(
-        f"cp.async.bulk!.to=shared::cluster.from=global.{_BYTES}{_MULTICAST}{_HINT}",
-        f"[dst:to], [src:from], {_SIZE}, [mbarrier:shared], {_MASK}, {_POLICY}",
-        "",
-        _90,
-        "8.0",
-    ),
-    Row(
-        f"cp.async.bulk!.to=shared::cta.from=global.{_BYTES}{_HINT}",
-        f"[dst:to], [src:from], {_SIZE}, [mbarrier:shared], {_POLICY}",
-        "",
-        _90,
-        "8.6",
-    ),
-    Row(
-        f"cp.async.bulk!.to=shared::cluster.from=shared::cta.{_BYTES}",
-        f"[dst:to], [src:from], {_SIZE}, [mbarrier:shared]",
-        "",
-        _90,
-        "8.0",
-    ),
-    Row(
-        f"cp.async.bulk!.to=global.from=shared::cta.bulk_group{_HINT}{{.cp_mask}}",
-        f"[dst:to], [src:from], {_SIZE}, {_POLICY}, byte_mask:u16@cp_mask",
-        "",
-        _90,
-        "8.0",
-        needs=(Needs("cp_mask", _100, "8.6"),),
-    ),
-    Row(
+#: orders of a bulk copy: a relaxed one says how much of it is one access, .b128
+_ORDERS = (("{.weak}", ""), (".semantics=relaxed.%s", ".type=b128"))
+_SCOPE = "scope=cta|cluster|gpu|sys"
+_OF_CLUSTER = "scope=cta|cluster"
+_ORDERED = tuple(Needs(word, version="9.3") for word in ("weak", "relaxed"))
+
+
+def _bulk() -> Iterator[Row]:
+    """Bulk copies, one row for each pair of spaces and each order."""
+    for order, type_ in _ORDERS:
+        every, inside = (order.replace("%s", scopes) for scopes in (_SCOPE, _OF_CLUSTER))
+        yield Row(
+            f"cp.async.bulk!{every}.to=shared::cluster.from=global.{_BYTES}{_MULTICAST}{_HINT}"
+            f"{type_}",
+            f"{_BETWEEN}, {_SIZE}, [mbarrier:shared], {_MASK}, {_POLICY}",
+            "",
+            having("bulk.relaxed") if type_ else _90,
+            "8.0",
+            needs=_ORDERED,
+        )
+        yield Row(
+            f"cp.async.bulk!{every}.to=shared::cta.from=global.{_BYTES}{_HINT}{{.ignore_oob}}"
+            f"{type_}",
+            f"{_BETWEEN}, {_SIZE}, left:u32<0..15>@ignore_oob, right:u32<0..15>@ignore_oob, "
+            f"[mbarrier:shared], {_POLICY}",
+            "",
+            _90,
+            "8.6",
+            needs=(*_ORDERED, Needs("ignore_oob", version="9.2")),
+        )
+        yield Row(
+            f"cp.async.bulk!{inside}.to=shared::cluster.from=shared::cta.{_BYTES}{type_}",
+            f"{_BETWEEN}, {_SIZE}, [mbarrier:shared]",
+            "",
+            _90,
+            "8.0",
+            needs=_ORDERED,
+        )
+        masked = (*_ORDERED, Needs("cp_mask", _100, "8.6"))
+        yield Row(
+            f"cp.async.bulk!{every}.to=global.from=shared::cta.bulk_group{_HINT}{{.cp_mask}}"
+            f"{type_}",
+            f"{_BETWEEN}, {_SIZE}, {_POLICY}, byte_mask:u16@cp_mask",
+            "",
+            _90,
+            "8.0",
+            needs=masked,
+        )
+        yield Row(
+            f"multimem.cp.async.bulk!{every}.to=global.from=shared::cta.bulk_group{{.cp_mask}}"
+            f"{type_}",
+            f"{_BETWEEN}, {_SIZE}, byte_mask:u16@cp_mask",
+            "",
+            _90,
+            "9.1",
+            needs=masked,
+        )
+    yield Row(
         f"cp.async.bulk.prefetch!.L2.from=global{_HINT}",
-        f"[src:from], {_SIZE}, {_POLICY}",
+        f"[src:from/b32], {_SIZE}, {_POLICY}",
         "",
         _90,
         "8.0",
-    ),
-    Row(
-        "multimem.cp.async.bulk!.to=global.from=shared::cta.bulk_group{.cp_mask}",
-        f"[dst:to], [src:from], {_SIZE}, byte_mask:u16@cp_mask",
-        "",
-        _90,
-        "9.1",
-        needs=(Needs("cp_mask", _100),),
-    ),
-    Row("cp.async.bulk.commit_group!", "", "", _90, "8.0"),
-    Row("cp.async.bulk.wait_group!{.read}", "n=0..2147483647", "", _90, "8.0"),
-)
+    )
+    yield Row("cp.async.bulk.commit_group!", "", "", _90, "8.0")
+    yield Row("cp.async.bulk.wait_group!{.read}", "n=0..2147483647", "", _90, "8.0")
+
 
 _REDUCED = (
     ("operation=and|or|xor", "b32"),
@@ -108,40 +136,31 @@ _REDUCED_GLOBAL = (
     ("operation=min|max", "u32|s32|u64|s64|f16|bf16"),
     ("operation=add.noftz", "f16|bf16"),
 )
-_NOFTZ = (Needs("noftz f32", version="9.4"),)
-_REDUCTIONS = (
-    *(
-        Row(
-            f"cp.reduce.async.bulk!.to=shared::cluster.from=shared::cta.{_BYTES}.{operation}.type={types}",
-            f"[dst:to], [src:from], {_SIZE}, [mbarrier:shared]",
-            "atomic.update",
-            _90,
-            "8.0",
-        )
-        for operation, types in _REDUCED
+#: reductions: name and order, spaces and completion, operands behind the size, what is reduced
+_TO_CLUSTER = (f".to=shared::cluster.from=shared::cta.{_BYTES}", ", [mbarrier:shared]", _REDUCED)
+_REDUCING = (
+    ("cp.reduce.async.bulk!", _OF_CLUSTER, "8.0", *_TO_CLUSTER),
+    (
+        "cp.reduce.async.bulk!", _SCOPE, "8.0",
+        f".to=global.from=shared::cta.bulk_group{_HINT}", f", {_POLICY}", _REDUCED_GLOBAL,
     ),
-    *(
-        Row(
-            f"cp.reduce.async.bulk!.to=global.from=shared::cta.bulk_group{_HINT}.{operation}.type={types}",
-            f"[dst:to], [src:from], {_SIZE}, {_POLICY}",
-            "atomic.update",
-            _90,
-            "8.0",
-            needs=_NOFTZ,
-        )
-        for operation, types in _REDUCED_GLOBAL
+    (
+        "multimem.cp.reduce.async.bulk!", _SCOPE, "9.1",
+        ".to=global.from=shared::cta.bulk_group", "", _REDUCED_GLOBAL,
     ),
-    *(
-        Row(
-            f"multimem.cp.reduce.async.bulk!.to=global.from=shared::cta.bulk_group.{operation}.type={types}",
-            f"[dst:to], [src:from], {_SIZE}",
-            "atomic.update",
-            _90,
-            "9.1",
-            needs=_NOFTZ,
-        )
-        for operation, types in _REDUCED_GLOBAL
-    ),
+)  # fmt: skip
+_REDUCTIONS = tuple(
+    Row(
+        f"{name}{order}{spaces}.{operation}.type={types}",
+        f"{_BETWEEN}, {_SIZE}{more}",
+        "atomic.update",
+        _90,
+        version,
+        needs=(Needs("noftz f32", version="9.4"), *_ORDERED),
+    )
+    for name, scope, version, spaces, more, reduced in _REDUCING
+    for order in ("", f".semantics=relaxed.{scope}")
+    for operation, types in reduced
 )
 
 
@@ -159,7 +178,7 @@ def _tensor_copies() -> Iterator[Row]:
     )
     groups = tuple(Needs(f"cta_group::{n}", _PAIRED, "8.6") for n in (1, 2))
     for mode, dims, coordinates, extra, targets, to_own in loads:
-        source, version = f"[map;{coordinates}]", "8.0" if targets is _90 else "8.6"
+        source, version = f"[map:/b32;{coordinates}]", "8.0" if targets is _90 else "8.6"
         for to, found, since in (
             ("shared::cluster", targets, version),
             ("shared::cta", to_own, "8.6"),
@@ -181,7 +200,7 @@ def _tensor_copies() -> Iterator[Row]:
         (".mode=im2col_no_offs", cut, "dim", _90, "8.0"),
     )
     for mode, dims, coordinates, targets, version in stores:
-        stored = f"[map;{coordinates}], [src:shared], {_POLICY}"
+        stored = f"[map:/b32;{coordinates}], [src:shared], {_POLICY}"
         yield Row(
             f"cp.async.bulk.tensor!.{dims}.to=global.from=shared::cta{mode}.bulk_group{_HINT}",
             stored, "", targets, version,
@@ -201,22 +220,34 @@ _CLUSTERED = (
     (".space=shared::cluster", "[a:space+]", "[mbarrier:shared]"),
     ("", "[a:+]", "[mbarrier:shared+]"),
 )
+#: operations of red.async, and their types
+_UPDATES = (
+    ("operation=inc|dec", "u32"),
+    ("operation=min|max", "u32|s32"),
+    ("operation=and|or|xor", "b32"),
+)
+_STORED = "b8|b16|b32|b64|u8|u16|u32|u64|s8|s16|s32|s64"
 _STORES = (
     *(
         Row(
-            f"st.async!{{.weak}}{space}.{_BYTES}{vec}.type={types}",
+            f"st.async!{{.scope=weak|cluster}}{space}.{_BYTES}{vec}.type={types}",
             f"{a}, {{b*vec}}, {mbarrier}",
             "",
             _90,
             "8.1",
             effects="writes asynchronous",
+            needs=(Needs("b128", version="9.2"),),
         )
-        for vec, types in (("{.vec=v2|v4}", "b32|u32|s32|f32"), ("{.vec=v2}", "b64|u64|s64|f64"))
+        for vec, types in (
+            ("{.vec=v2|v4}", "b32|u32|s32|f32"),
+            ("{.vec=v2}", "b64|u64|s64|f64"),
+            ("", "b128"),
+        )
         for space, a, mbarrier in _CLUSTERED
     ),
     *(
         Row(
-            f"st.async!{order}{{.space=global}}.type=b8|b16|b32|b64|u8|u16|u32|u64|s8|s16|s32|s64|f32|f64",
+            f"st.async!{order}{{.space=global}}.type={_STORED}|f32|f64",
             "[a:space+], b",
             "",
             _100,
@@ -224,6 +255,18 @@ _STORES = (
             effects="writes asynchronous",
         )
         for order in _RELEASES
+    ),
+    *(
+        Row(
+            f"multimem.st.async!{_RELEASES[1]}{{.space=global}}.type={types}",
+            f"[a:space+], {b}",
+            "",
+            _100,
+            "9.3",
+            effects="writes asynchronous",
+            dropped=ACCUMULATORS,
+        )
+        for types, b in ((_STORED, "b:type++"), ("f32|f64", "b"))
     ),
     Row(
         "st.bulk!{.weak}{.space=shared::cta}",
@@ -242,24 +285,24 @@ _STORES = (
             "8.1",
             effects=_REDUCES,
         )
-        for operation, types in (
-            ("operation=inc|dec", "u32"),
-            ("operation=min|max|add", "u32|s32"),
-            ("operation=add", "u64"),
-            ("operation=and|or|xor", "b32"),
-        )
+        for operation, types in (*_UPDATES, ("operation=add", "u32|s32|u64"))
         for space, a, mbarrier in _CLUSTERED
     ),
     *(
         Row(
-            f"red.async!{order}{{.space=global}}.operation=add.type=u32|s32|u64|s64",
+            f"{name}!{order}{{.space=global}}.{operation}.type={types}",
             "[a:space+], b",
-            "",
+            "atomic.update",
             _100,
-            "8.7",
+            version,
             effects=_REDUCES,
         )
-        for order in _RELEASES
+        for name, version, orders, reduced in (
+            ("red.async", "8.7", _RELEASES, (*_UPDATES, ("operation=add", "u32|s32|u64|s64"))),
+            ("multimem.red.async", "9.3", _RELEASES[1:], (("operation=add", "u32|s32|u64"),)),
+        )
+        for order in orders
+        for operation, types in reduced
     ),
 )
 
@@ -269,7 +312,10 @@ _MBARRIER_NEEDS = (
     *(Needs(word, version="8.0") for word in ("release", "acquire")),
     Needs("cluster", _90, "8.0"),
     Needs("relaxed", _90, "8.6"),
+    *(Needs(word, _90, "9.3") for word in ("layout::v0", "layout::v1")),
+    *(Needs(f"phase_type::{phase}", _90, "9.3") for phase in ("primary", "conditional")),
 )
+_LAYOUT = ".layout=layout::v0|layout::v1"
 
 
 def _mbarriers() -> Iterator[Row]:
@@ -279,9 +325,11 @@ def _mbarriers() -> Iterator[Row]:
         form = f"mbarrier.{name}.type=b64"
         return Row(form, operands, "", targets, version, needs=_MBARRIER_NEEDS, **more)
 
-    yield row(f"init!{_SPACES}", "[mbarrier:space], count:u32<1..1048575>", _80, "7.0")
+    counted = "[mbarrier:space], count:u32<1..1048575>"
+    yield row(f"init!{{{_LAYOUT}}}{_SPACES}", counted, _80, "7.0")
     yield row(f"inval!{_SPACES}", "[mbarrier:space]", _80, "7.0")
-    yield row("pending_count!", "d:u32, state:u64", _80, "7.0")
+    yield row("pending_count!{.layout=layout::v0}", "d:u32, state:u64", _80, "7.0")
+    yield row(f"check_layout!{_LAYOUT}{_SPACES}", "p, [mbarrier:space]", _90, "9.3")
     every = "{.space=shared|shared::cta|shared::cluster}"
     for order in ("", ".semantics=relaxed.scope=cta|cluster"):
         for name in ("expect_tx", "complete_tx"):
@@ -315,18 +363,24 @@ def _mbarriers() -> Iterator[Row]:
             ("test_wait", _80, "7.0", ""),
             ("try_wait", _90, "7.8", ", time:u32?"),
         ):
-            yield row(
-                f"{name}!{order}{_SPACES}",
-                f"p, [mbarrier:space], state:u64{hint}",
-                targets,
-                version,
-            )
-            yield row(
-                f"{name}.parity!{order}{_SPACES}",
-                f"p, [mbarrier:space], parity:u32<0..1>{hint}",
-                targets,
-                max(version, "7.1"),
-            )
+            for phase, p in (
+                ("{.phase_type=phase_type::conditional}", "p"),
+                (".phase_type=phase_type::primary", "p|q~?, report!:b8?"),
+            ):
+                # Without a parity there is no test of the conditional phase.
+                untold = phase if p != "p" else ""
+                yield row(
+                    f"{name}!{untold}{order}{_SPACES}",
+                    f"{p}, [mbarrier:space], state:u64{hint}",
+                    targets,
+                    version,
+                )
+                yield row(
+                    f"{name}.parity!{phase}{order}{_SPACES}",
+                    f"{p}, [mbarrier:space], parity:u32<0..1>{hint}",
+                    targets,
+                    max(version, "7.1"),
+                )
 
 
 #: fields of tensormap.replace, which ptxas drops where a tensor map is copied
@@ -361,7 +415,7 @@ _TENSORMAPS = (
     ),
     Row(
         "tensormap.cp_fenceproxy!.to=global.from=shared::cta.tensormap::generic.release.scope=cta|cluster|gpu|sys.sync.aligned",
-        "[dst:to], [src:from], size=128",
+        f"{_BETWEEN}, size=128",
         "",
         _90,
         "8.3",
@@ -373,7 +427,7 @@ _TENSORMAPS = (
 _CANCEL = (
     Row(
         "clusterlaunchcontrol.try_cancel.async!{.space=shared::cta}.mbarrier::complete_tx::bytes{.multicast=multicast::cluster::all}.type=b128",
-        "[dst:space], [mbarrier:shared]",
+        "[dst:space/b32], [mbarrier:shared]",
         "",
         _100,
         "8.6",
@@ -406,7 +460,7 @@ ROWS = (
     *doing(
         "copies reduces@reduce bulk@bulk commits@commit_group waits@wait_group|wait_all "
         "hint@prefetch",
-        (*_COPIES, *_BULK, *_REDUCTIONS, *_tensor_copies()),
+        (*_COPIES, *_bulk(), *_REDUCTIONS, *_tensor_copies()),
     ),
     *_STORES,
     *doing("mbarrier polls waits@try_wait", _mbarriers()),

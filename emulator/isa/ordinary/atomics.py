@@ -90,9 +90,10 @@ _LOADED, _STORED = "{d*vec}, [a:space]", "[a:space], {b*vec}"
 _REDUCED = "[a:space++], {b*vec}"
 
 _Multimem = partial(Row, targets=_90, version="8.1", needs=MEMORY_NEEDS)
-_ACCUMULATORS = "acc::f32|acc::f16"
+#: words that stores and reductions of several devices drop
+ACCUMULATORS = "acc::f32|acc::f16"
 #: stores and reductions, where ptxas drops the type of an accumulator
-_Multicast = partial(_Multimem, dropped=_ACCUMULATORS)
+_Multicast = partial(_Multimem, dropped=ACCUMULATORS)
 _Fp8 = partial(_Multimem, targets=having("multimem.e4m3"), version="8.6")
 
 
@@ -128,7 +129,7 @@ def _stores_multicast() -> Iterator[Row]:
             yield _Multicast(form % (vec, types), _STORED, effects="writes")
         for vec, types in _FP8:
             stored = _of_bytes(_STORED, types)
-            yield _Fp8(form % (vec, types), stored, effects="writes", dropped=_ACCUMULATORS)
+            yield _Fp8(form % (vec, types), stored, effects="writes", dropped=ACCUMULATORS)
 
 
 def _reductions_multicast() -> Iterator[Row]:

@@ -125,10 +125,17 @@ _SYNCHRONISATION = (
         _90,
         "8.0",
     ),
+    *(
+        _Fence(f"fence.proxy!{proxies}.alias.semantics=acquire|release.sys", "", "", targets, since)
+        for proxies, targets, since in (
+            ("", _90, "9.4"),
+            (".proxies=generic::fabric|fabric::generic|fabric::fabric", _100, "9.3"),
+        )
+    ),
     _Fence("fence.proxy!.tensormap::generic.release.scope=cta|cluster|gpu|sys", "", "", _90, "8.3"),
     _Fence(
         "fence.proxy!.tensormap::generic.acquire.scope=cta|cluster|gpu|sys",
-        "[a], size=128",
+        "[a:/b32], size=128",
         "",
         _90,
         "8.3",
@@ -142,6 +149,13 @@ _SYNCHRONISATION = (
     ),
     _Fence(
         "fence.proxy!.async::generic.release.sync_restrict::shared::cta.cluster", "", "", _90, "8.6"
+    ),
+    _Fence(
+        "fence.proxy!.async::generic.release.sync_restrict::shared::cluster::read.cluster",
+        "",
+        "",
+        _90,
+        "9.4",
     ),
 )
 

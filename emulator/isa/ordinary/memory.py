@@ -88,6 +88,8 @@ def _rows(forms: Iterator[tuple[str, bool]], operands: str, effects: str) -> Ite
 
 
 _LOAD = "reads polls"
+#: orders that statements of .mmio got later
+_ORDERED = ("acquire", "release")
 _GENERIC_NEEDS = (*MEMORY_NEEDS, Needs("param", version="7.7"))
 
 _Hint = partial(Row, effects="hint")
@@ -98,7 +100,7 @@ _ADDRESSES = (
         "prefetch{.space=global}.level=L2::evict_last|L2::evict_normal", "[a:space]", "", _80, "7.4"
     ),
     _Hint("prefetch{.space=const|param}.tensormap", "[a:space+]", "", _90, "8.0"),
-    _Hint("prefetchu.L1", "[a]", version="2.0"),
+    _Hint("prefetchu.L1", "[a:global]", version="2.0"),
     _Hint("applypriority{.space=global}.L2::evict_normal", "[a:space], size=128", "", _80, "7.4"),
     _Hint("discard{.space=global}.L2", "[a:space], size=128", "", _80, "7.4"),
     _Hint(
@@ -125,17 +127,20 @@ _ADDRESSES = (
         effects="pure",
         needs=_GENERIC_NEEDS,
     ),
-    Row(
-        "cvta{.to}!.space=const|global|local|shared|shared::cta|shared::cluster|param|param::entry"
-        ".type=u64",
-        "d, a&",
-        version="2.0",
-        effects="pure points",
-        needs=_GENERIC_NEEDS,
+    *(
+        Row(
+            f"cvta{to}.space=const|global|local|shared|shared::cta|shared::cluster|param|param::entry"
+            ".type=u64",
+            operands,
+            version="2.0",
+            effects="pure points",
+            needs=_GENERIC_NEEDS,
+        )
+        for to, operands in (("", "d, a&space"), (".to!", "d, a"))
     ),
     *(
         Row(f"{name}{{.space=shared::cluster}}.type=u32|u64", ops, "", _90, "7.8", effects="pure")
-        for name, ops in (("mapa", "d, a&, b:u32"), ("getctarank", "d:u32, a&"))
+        for name, ops in (("mapa", "d, a&shared, b:u32"), ("getctarank", "d:u32, a&shared"))
     ),
 )
 
@@ -153,14 +158,14 @@ ROWS = (
     ),
     *(
         Row(
-            f"{name}.mmio.relaxed.sys{{.space=global}}.type={_SMALL}|{_DOUBLE}",
+            f"{name}.mmio.semantics={orders}.sys{{.space=global}}.type={_SMALL}|{_DOUBLE}|b128",
             operands,
-            needs=MEMORY_NEEDS,
+            needs=(*MEMORY_NEEDS, *(Needs(f"mmio {x}", version="9.3") for x in _ORDERED)),
             effects=effects,
         )
-        for name, operands, effects in (
-            ("ld", "d:type+, [a:space]", _LOAD),
-            ("st", "[a:space], b:type+", "writes"),
+        for name, orders, operands, effects in (
+            ("ld", "relaxed|acquire", "d:type+, [a:space]", _LOAD),
+            ("st", "relaxed|release", "[a:space], b:type+", "writes"),
         )
     ),
     Row(

@@ -13,12 +13,14 @@ called d, p or q:
   left out; ``d~`` may be the sink ``_``, ``_`` must be it; ``c?`` may be left out;
 * ``a.part`` may be followed by a selector of `SELECTORS`, which the rule takes as ``asel``;
 * ``a%`` must be a register (a predicate, if it is one), and of a vector one of them;
-* ``a&`` may be the name of a variable or function, for its address;
+* ``a&`` may be the name of a variable or function, for its address; ``a&shared`` of a variable in
+  that space, ``a&space`` in the space of that slot;
 * ``a^`` may be a vector of two or four registers in braces, which share the operand's bits, or one;
 * ``a$`` may stand in braces with others behind it, which do not count;
-* ``[a]`` an address, ``[a:shared]`` in that state space, ``[a:space]`` in the space of that slot,
-  ``[a:space+]`` in a register of 32 bits at least, ``[a:space++]`` in one of 64,
-  ``[t:texture;2]`` a texture's handle and two coordinates, ``[s:surface;2]`` a surface's,
+* ``[a]`` an address, ``[a:shared]`` in that state space, ``[a:space]`` in the space of that slot;
+  in global memory and where no space is said the register has any size but 32 bits, with
+  ``[a:space/b32]`` any, with ``[a:space+]`` 32 bits at least, with ``[a:space++]`` 64;
+* ``[t:texture;2]`` a texture's handle and two coordinates, ``[s:surface;2]`` a surface's,
   ``[t:texture;a2]`` of which the first is the number of a layer, ``[a:tensor]`` in a register of 32
   bits, ``[a:tensor+]`` or of a 32-bit integer, ``[a:tensor++]`` or a pair of halves, ``[map;dim]``
   with as many coordinates behind it as the slot says (``3d``), ``[map;5]`` with five;
@@ -185,7 +187,7 @@ def constants_of(name: str) -> Constants:
 # --- operands -------------------------------------------------------------------------------------
 
 _OPERAND = re.compile(
-    r"(?P<open>[\[{]?)(?P<name>\w+)(?:\.(?P<selector>\w+))?(?P<bare>%?)(?P<written>!?)(?P<sink>~?)(?P<pieces>\^?)(?P<symbol>&?)(?P<braces>\$?)"
+    r"(?P<open>[\[{]?)(?P<name>\w+)(?:\.(?P<selector>\w+))?(?P<bare>%?)(?P<written>!?)(?P<sink>~?)(?P<pieces>\^?)(?P<symbol>&?)(?P<where>(?:(?<=&)\w+)?)(?P<braces>\$?)"
     r"(?::(?P<type>[\w:]*?)(?P<wider>\+*)(?P<also>/\w*)?)?(?:[*;](?P<count>\w+)(?P<less>-\d)?(?:\*(?P<times>\d))?)?"
     r"(?:=(?P<values>[\d.,/-]*))?(?:<(?P<legal>[\d.,/]+)>)?(?:#(?P<kind>\w+))?[\]}]?"
     r"(?:@(?P<when>[\w:]+))?(?P<optional>\??)"
@@ -222,6 +224,8 @@ class OperandPattern:
     times: int
     #: the word of the opcode that it belongs to
     when: str
+    #: the space of the variables whose names may stand for it, or the slot with that; "" for any
+    where: str
 
 
 @lru_cache(maxsize=1024)
@@ -264,6 +268,7 @@ def _pattern(part: str, first: bool, paired: bool) -> OperandPattern:
         less,
         times,
         match["when"] or "",
+        match["where"],
     )
 
 
@@ -287,12 +292,19 @@ _TENSOR_ADDRESSES = (("b32",), ("b32", "u32", "s32"), ("b32", "u32", "s32", "f16
 _LEAST_BITS = (0, 32, 64)
 
 
-def _addresses(space: str, wider: int) -> tuple[str, ...]:
+def _addresses(space: str, wider: int, also: str) -> tuple[str, ...]:
     if space == "tensor":
         return _TENSOR_ADDRESSES[wider]
     if space in ("texture", "surface"):
         return _HANDLES
-    return tuple(x for x in _ADDRESSES if REGISTER_BITS[x] >= _LEAST_BITS[wider])
+    # One of 32 bits is an address of 32 bits, and the file one of 32-bit code, where ptxas looks at
+    # the address as it stands.
+    narrow = space in ("", "global") and not wider and not also
+    return tuple(
+        x
+        for x in _ADDRESSES
+        if REGISTER_BITS[x] >= _LEAST_BITS[wider] and not (narrow and REGISTER_BITS[x] == 32)
+    )
 
 
 def settle(pattern: OperandPattern, words: dict[str, str], default: str) -> Operand | None:
@@ -309,7 +321,7 @@ def settle(pattern: OperandPattern, words: dict[str, str], default: str) -> Oper
         operand = replace(
             operand,
             space=space,
-            types=_addresses(space, pattern.wider),
+            types=_addresses(space, pattern.wider, pattern.also),
             coordinates=coordinates,
             layered=count.startswith("a"),
         )
@@ -339,6 +351,7 @@ def settle(pattern: OperandPattern, words: dict[str, str], default: str) -> Oper
     types = tuple(dict.fromkeys((*types, also))) if also else types
     reads = operand.use == "read"
     constants = constants_of(name) if reads else "none"
+    space = words.get(pattern.where, pattern.where)
     if pattern.bare:
         constants = "words" if operand.count > 1 else "none"
     return replace(
@@ -347,4 +360,5 @@ def settle(pattern: OperandPattern, words: dict[str, str], default: str) -> Oper
         type=name,
         types=types,
         constants=constants,
+        space=space,
     )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +18,7 @@ from emulator.machine.checks.synchronisation import Synchronisation
 from emulator.machine.shared.place import shown
 from emulator.machine.shared.products import is_wgmma
 from emulator.machine.vector.strand import WARP, Lanes, Strand
+from emulator.machine.vector.watching import Which
 from emulator.machine.vector.wave import Wave
 from emulator.memory.shadow import granules, regrouped
 from emulator.ptx.program import Statement
@@ -55,10 +55,10 @@ class AccessWatch(Reporter):
         #: by block and lane of another block: its last access to the block's shared memory
         self.visits: dict[tuple[int, int], tuple[int, int]] = {}
 
-    def loaded(self, s: Strand, view: Array, places: Places, size: int, which: Any) -> None:
+    def loaded(self, s: Strand, view: Array, places: Places, size: int, which: Which) -> None:
         self._access(s.lanes if which is None else s.lanes[which], view, places, size, "read")
 
-    def updated(self, s: Strand, view: Array, places: Places, size: int, which: Any) -> None:
+    def updated(self, s: Strand, view: Array, places: Places, size: int, which: Which) -> None:
         self._access(s.lanes if which is None else s.lanes[which], view, places, size, "atomic")
 
     def store(self, lanes: Lanes, view: Array, places: Places, words: Array) -> None:

@@ -3,7 +3,8 @@ which comes first (PTX ISA 8.6 to 8.10)."""
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -62,8 +63,8 @@ class SharedAccesses:
         self.shadow = SharedShadow(
             len(wave.ctas), shared_bytes, granule, self.warps + self.groups + _MORE
         )
-        #: the record of reads by tcgen05, see `TensorCoreChecks`
-        self.tensor_cores: Any = None
+        #: finds reads by tcgen05 that conflict with writes
+        self.tensor_core_reads: Callable[[Lanes, Places], Iterable[Conflict]] = lambda *_: ()
 
     @staticmethod
     def columns(warps: int) -> int:
@@ -169,7 +170,7 @@ class SharedAccesses:
     def conflicts_with_reads(self, lanes: Lanes, at: Places) -> list[Conflict]:
         """Reads of others that do not come before writes of `lanes` to granules `at`."""
         shadow, clocks = self.shadow, self.clocks
-        out = [] if self.tensor_cores is None else list(self.tensor_cores.conflicts(lanes, at))
+        out = list(self.tensor_core_reads(lanes, at))
         blocks, mine = at // shadow.row, lanes // clocks.per_block
         used = np.flatnonzero(shadow.used)[:, None]
         # Only what warps read is known to all of a block that has met.

@@ -188,8 +188,9 @@ class AsyncWatch(AccessWatch):
                 shared.note_wgmma(flat, lane, self.now)
                 self.spoilt.setdefault(lane, []).append(spoilt)
 
-    def tensor_core_reads(self, block: int, addresses: Places, lane: int) -> None:
-        """Bytes in the shared memory of a block that a tcgen05 of one thread reads."""
+    def tensor_core_reads(self, block: int, addresses: Places, lane: int) -> Places:
+        """Bytes in the shared memory of a block that a tcgen05 of one thread reads; the granules
+        that they lie in."""
         shared = self.shared
         row, granule = shared.shadow.row, shared.shadow.granule
         flat = np.unique(addresses // granule) + block * row
@@ -197,7 +198,7 @@ class AsyncWatch(AccessWatch):
         self._of_proxy(
             shared.conflicts_with_writes(who, flat, proxy=True), who, flat * granule, granule, 1
         )
-        shared.tensor_cores.read_shared(flat, len(shared.shadow.written))
+        return flat
 
     def stored_by_copy(self, lanes: Lanes, places: Places) -> None:
         """Bytes of shared memory that a bulk copy stores to global memory."""

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from emulator.machine.checks.reporter import GridWatch
 from emulator.machine.checks.steps import checked, checked_end
 from emulator.machine.checks.watch import Watch
-from emulator.machine.vector.wave import Wave
+from emulator.machine.vector.wave import Wave, WaveGrid
 
 
 class Attached:
@@ -17,7 +15,7 @@ class Attached:
     end = staticmethod(checked_end)
 
     @staticmethod
-    def grid(grid: Any) -> GridWatch:
+    def grid(grid: WaveGrid) -> GridWatch:
         return GridWatch(grid)
 
     @staticmethod

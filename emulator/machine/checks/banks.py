@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from html import escape
 
 from emulator.layout.descriptor import Descriptor
+from emulator.layout.lanemap import WARP
 from emulator.layout.tile import TileShape
 
 #: banks, and bytes of one
 BANKS, BANK = 32, 4
-_LANES = 32
 #: bytes of a row of all banks, and of a unit that a swizzle moves
 ROW, UNIT = BANKS * BANK, 16
 #: rows that a picture shows
@@ -46,7 +46,7 @@ class Banks:
         """For each part of the warp, its lanes, for each bank: word -> the lanes that want it."""
         words = max(1, self.size // BANK)
         parts: dict[range, list[dict[int, list[int]]]] = {}
-        each = _LANES // words
+        each = WARP // words
         for lane, address in zip(self.lanes, self.addresses, strict=True):
             part = range(lane // each * each, lane // each * each + each)
             banks = parts.setdefault(part, [{} for _ in range(BANKS)])

@@ -13,8 +13,6 @@ from typing import Any, NamedTuple
 from emulator.machine.checks.banks import Banks, Rows
 from emulator.machine.shared.place import Place
 
-WARP = 32
-
 
 @dataclass(slots=True)
 class Numbers:
@@ -77,7 +75,7 @@ class Count:
         return self.place.source[0] if self.place.source else f"PTX line {self.place.line}"
 
     @property
-    def data(self) -> dict[str, Any]:
+    def data(self) -> dict[str, object]:
         """The count as JSON keeps it."""
         return {
             "line": self.place.line, "source": list(self.place.source), "opcode": self.opcode,

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,12 +26,13 @@ from emulator.isa.wmma import WmmaMultiply
 from emulator.layout.descriptor import Descriptor
 from emulator.layout.tile import TileShape
 from emulator.machine.checks.banks import BANK, BANKS, Banks, Rows, rows_of
-from emulator.machine.checks.counters import WARP, Count, Counts, Numbers
-from emulator.machine.shared.operands import space_of
+from emulator.machine.checks.counters import Count, Counts, Numbers
+from emulator.machine.shared.operands import constant, space_of
 from emulator.machine.shared.place import Place
 from emulator.machine.shared.waiting import State
 from emulator.machine.vector.operands import active, addresses, reader, selected
-from emulator.machine.vector.strand import Parked, Strand
+from emulator.machine.vector.strand import WARP, Parked, Strand
+from emulator.machine.vector.watching import StepOrEnd
 from emulator.memory.arena import ADDRESS_BITS
 from emulator.memory.windows import LOCAL, SHARED, WINDOW_BITS
 from emulator.ptx.program import Constant, Function, ParameterPlace, Statement, items_of
@@ -50,7 +51,7 @@ _WAITS = (State.BARRIER, State.MBARRIER, State.CLUSTER)
 Int64 = NDArray[np.int64]
 #: adds what one execution of a statement in the lanes of a mask takes
 Measure = Callable[[Strand, Array | None, Numbers], None]
-Step = Callable[[Strand], Any]
+Step = StepOrEnd
 
 
 class Counting:
@@ -67,7 +68,7 @@ class Counting:
         again = "jumps" in statement.effects and not statement.targets
         again &= "leaves" not in statement.effects or not function.is_kernel
 
-        def run(s: Strand) -> Any:
+        def run(s: Strand) -> int | None:
             mask, warps, lanes = guard(s), len(s.wave.warps_of(s).numbers), len(s)
             divides = False
             if isinstance(mask, bool):
@@ -224,9 +225,7 @@ def _copies(statement: Statement, function: Function) -> Measure:
     """cp.async: reads sectors of global memory and writes shared memory as a store does."""
     to = addresses(statement.operands["dst"], function)
     from_ = addresses(statement.operands["src"], function)
-    bound, given = statement.operands["size"], statement.operands.get("source_size")
-    assert isinstance(bound, Constant)
-    size = bound.word
+    size, given = constant(statement, "size"), statement.operands.get("source_size")
     used = reader(given, "u32", function) if given is not None else None
     left_out = statement.operands.get("ignore")
     ignored = reader(left_out, "pred", function) if left_out is not None else None

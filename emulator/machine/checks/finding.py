@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from emulator.machine.shared.place import Index, Place, shown
 
@@ -101,7 +100,7 @@ class Finding:
             yield f"  {self.advice}"
 
     @property
-    def data(self) -> dict[str, Any]:
+    def data(self) -> dict[str, object]:
         """The finding as JSON keeps it."""
         return {
             "kind": self.kind, "reason": self.reason, "kernel": self.kernel, "count": self.count,
@@ -153,7 +152,7 @@ def _where(party: Party | None) -> object:
 class Findings:
     """The findings of a launch: the same mistake of many threads is one, with a count."""
 
-    found: dict[tuple[Any, ...], Finding] = field(default_factory=dict)
+    found: dict[tuple[object, ...], Finding] = field(default_factory=dict)
     #: different mistakes beyond MOST_FINDINGS
     left_out: int = 0
 
@@ -168,7 +167,7 @@ class Findings:
             return True
         return False
 
-    def keep(self, key: Sequence[Any], finding: Finding) -> None:
+    def keep(self, key: Sequence[object], finding: Finding) -> None:
         self.found[tuple(key)] = finding
 
     def __iter__(self) -> Iterator[Finding]:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from emulator.isa.matrix import MatrixInstruction
 from emulator.isa.movement import Movement
-from emulator.machine.vector.strand import Strand
+from emulator.machine.vector.strand import WARP, Strand
 from emulator.ptx.program import Function, Statement, registers_of
 
 Shadows = NDArray[np.int32]
@@ -143,8 +143,8 @@ class ProductShadow:
 def rows_of_registers(s: Strand, indexes: tuple[int, ...], trans: bool) -> NDArray[np.bool_]:
     """Flags of the spoilt rows that stmatrix stores, in the order of the lanes that address
     them."""
-    held = _registers(s, indexes).reshape(-1, 32, len(indexes)) < 0
-    lanes = np.arange(32)
+    held = _registers(s, indexes).reshape(-1, WARP, len(indexes)) < 0
+    lanes = np.arange(WARP)
     out = np.zeros((len(held), len(indexes), 8), np.bool_)
     for row in range(8):
         # A lane holds two neighbours of a row, or where the tile is transposed, of a column.
@@ -159,8 +159,8 @@ def registers_of_rows(ins: Movement, missing: NDArray[np.bool_]) -> list[NDArray
     registers = ins.count * ins.form.rows // 8
     if ins.form.type != "b16":
         spoilt = np.repeat(tiles.any(-1), registers // ins.count, axis=1)
-        return [np.repeat(spoilt[:, i], 32) for i in range(registers)]
-    lanes = np.arange(32)
+        return [np.repeat(spoilt[:, i], WARP) for i in range(registers)]
+    lanes = np.arange(WARP)
     first, second = (2 * (lanes % 4), 2 * (lanes % 4) + 1) if ins.trans else (lanes // 4,) * 2
     held = tiles[..., first] | tiles[..., second]  # (warps, tiles, 32)
     return [held[:, i].reshape(-1) for i in range(ins.count)]

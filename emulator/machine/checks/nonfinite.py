@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import numpy as np
 
 from dtypes import Array
@@ -25,12 +22,13 @@ from emulator.machine.vector.fragments import Registers
 from emulator.machine.vector.operands import active
 from emulator.machine.vector.statements import rule_of
 from emulator.machine.vector.strand import Strand
+from emulator.machine.vector.watching import StepOrEnd, Watcher
 from emulator.ptx.program import Function, Statement
 
-Step = Callable[[Strand], object]
+Step = StepOrEnd
 
 
-def watcher(kind: Special) -> Any:
+def watcher(kind: Special) -> Watcher:
     """Watcher around an engine's steps that raises Failure where `kind` is made.
 
     Loads, copies and selections pass on what is there and make nothing.
@@ -55,7 +53,7 @@ def _scalar(
 ) -> Step:
     read, guard = values_of(statement, function, written=False), active(statement.guard)
 
-    def run(s: Strand) -> Any:
+    def run(s: Strand) -> int | None:
         mask = guard(s)
         if mask is False:
             return step(s)
@@ -135,7 +133,7 @@ def _matrix(step: Step, statement: Statement, function: Function, kind: Special)
     reads = [operand.name for operand in used if operand.use != "written"]
     (result,) = [operand.name for operand in used if operand.use != "read"]
 
-    def run(s: Strand) -> Any:
+    def run(s: Strand) -> int | None:
         before = found(s, reads) if len(s) % ins.lanes == 0 else None
         answer = step(s)
         assert before is not None, "a matrix instruction has run on part of a warp"

@@ -3,8 +3,7 @@ can be compared in step; and which thread stores what stands at an address."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from zlib import crc32
 
 import numpy as np
@@ -16,9 +15,10 @@ from emulator.machine.shared.operands import space_of
 from emulator.machine.shared.place import Index
 from emulator.machine.vector.operands import active, addresses, selected
 from emulator.machine.vector.strand import Strand
+from emulator.machine.vector.watching import StepOrEnd
 from emulator.ptx.program import Address, Function, Program, Statement, items_of
 
-Step = Callable[[Strand], Any]
+Step = StepOrEnd
 #: results that a trace keeps; a launch with more is compared as far as these go
 MOST_RESULTS = 1 << 22
 
@@ -45,7 +45,7 @@ class Trace:
         return self._recorded(step, statement, written) if written else step
 
     def _recorded(self, step: Step, statement: Statement, written: list[Value]) -> Step:
-        def run(s: Strand) -> Any:
+        def run(s: Strand) -> int | None:
             mask = lanes_of_block(s, self.block)
             result = step(s)
             if mask is not None:
@@ -107,7 +107,7 @@ class Probe(Trace):
             return step
         read = values_of(statement, function, written=False)
 
-        def run(s: Strand) -> Any:
+        def run(s: Strand) -> int | None:
             mask = lanes_of_block(s, self.block)
             wanted = mask is not None and self._count == self._index
             before = _of_block(s, read, mask) if wanted else []
@@ -148,7 +148,7 @@ class Writer:
         type_ = TYPES[opcode.rpartition(".")[2]]
         size = type_.size // 8 * len(items_of(statement.operands.get("b")))
 
-        def run(s: Strand) -> Any:
+        def run(s: Strand) -> int | None:
             mask = guard(s)
             if mask is not False:
                 self._look(s, None if mask is None else np.asarray(mask), find(s), size, statement)

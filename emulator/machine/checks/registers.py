@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import Any
 
 import numpy as np
 
@@ -278,7 +277,7 @@ def _members(statement: Statement, function: Function) -> Callable[[Strand], Arr
     return reader(statement.operands["membermask"], "u32", function)
 
 
-def _stores(statement: Statement, sources: tuple[int, ...]) -> Any:
+def _stores(statement: Statement, sources: tuple[int, ...]) -> bool | Callable[[Strand], Bools]:
     ins = statement.instruction
     if isinstance(ins, Movement) and "writes" in ins.effects:
         if ins.form.type != "b16":
@@ -408,7 +407,9 @@ def _shuffled(s: Strand, use: Use, mask: Array | None) -> Array:
     return out if out.any() else CLEAN
 
 
-def _gathered(s: Strand, members: Callable[[Strand], Array], shadow: Array, mask: Any) -> Array:
+def _gathered(
+    s: Strand, members: Callable[[Strand], Array], shadow: Array, mask: Array | None
+) -> Array:
     """Spreads a value nobody wrote from one lane to all that share a membermask with it."""
     if shadow is CLEAN or mask is not None or not s.wave.is_whole(s):
         return shadow

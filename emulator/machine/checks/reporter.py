@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
@@ -20,9 +19,9 @@ from emulator.machine.checks.grid_memory import GlobalAccesses
 from emulator.machine.checks.groups import Groups
 from emulator.machine.checks.kinds import KINDS, MISCOMPILATION
 from emulator.machine.checks.variables import extents
-from emulator.machine.shared.place import spans
+from emulator.machine.shared.place import Index, Place, spans
 from emulator.machine.vector.strand import WARP, Lanes
-from emulator.machine.vector.wave import Wave
+from emulator.machine.vector.wave import Wave, WaveGrid
 from emulator.memory.shadow import GlobalShadow, SharedShadow
 from emulator.ptx.program import Program, Statement, Vector
 
@@ -33,7 +32,7 @@ _MOST_SHADOW = 1 << 33
 class GridWatch:
     """The checks of a launch."""
 
-    def __init__(self, grid: Any) -> None:
+    def __init__(self, grid: WaveGrid) -> None:
         #: the launch under way
         self.grid = grid
         self.findings, self.warnings = Findings(), Findings()
@@ -42,11 +41,9 @@ class GridWatch:
         self.pcs = array("i", [-1, -1])
         self.granules = _granules(grid.program)
         launch = grid.launch
-        symbols = launch.kernel.bound.shared_symbols.values()
         #: by pc, the variable of shared memory that an access means
-        self.extents = extents(
-            grid.program, [symbol.place for symbol in symbols], launch.shared_bytes
-        )
+        starts = [symbol.place for symbol in launch.shared_symbols]
+        self.extents = extents(grid.program, starts, launch.shared_bytes)
         #: blocks may look into each other's shared memory
         self.has_peers = int(np.prod(grid.cluster)) > 1
         per_block = -(-grid.threads // WARP) * WARP
@@ -167,7 +164,7 @@ class Reporter:
         count: int,
         reason: str,
         earlier: Party | None = None,
-        *key: Any,
+        *key: object,
         pc: int | None = None,
         advice: str = "",
     ) -> None:
@@ -201,17 +198,17 @@ class Reporter:
         statement = place.statement.rstrip("; ")
         return f"; {statement} at PTX line {place.line} leaves its group under way"
 
-    def place(self, pc: int | None = None) -> Any:
+    def place(self, pc: int | None = None) -> Place:
         grid = self.all.grid
         statement = self.statement if pc is None else grid.program.statements[pc]
         return grid.launch.place_of(statement)
 
-    def who(self, lanes: Lanes) -> tuple[Any, tuple[Any, ...]]:
+    def who(self, lanes: Lanes) -> tuple[Index, tuple[Index, ...]]:
         found = [self.wave.coordinates(int(lane)) for lane in lanes[: 4 * MOST_THREADS]]
         block = found[0][0]
         return block, tuple(thread for cta, thread in found if cta == block)[:MOST_THREADS]
 
-    def thread(self, number: int) -> tuple[Any, tuple[Any, ...]]:
+    def thread(self, number: int) -> tuple[Index, tuple[Index, ...]]:
         """Block and thread of a number in the grid."""
         grid, per_block = self.all.grid, self.all.memory.per_block
         block, thread = divmod(number, per_block)

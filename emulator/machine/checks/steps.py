@@ -24,7 +24,7 @@ from emulator.machine.shared.products import is_wgmma
 from emulator.machine.shared.tensor_order import STORE, Load
 from emulator.machine.vector.lanes import by_warp, present
 from emulator.machine.vector.operands import reader
-from emulator.machine.vector.strand import Lanes, Strand
+from emulator.machine.vector.strand import WARP, Lanes, Strand
 from emulator.ptx.program import Function, Program, Statement, registers_of
 
 Step = Callable[[Strand], None]
@@ -204,7 +204,7 @@ def _shuffle(
         own = s.lanes % 32
         source = sources(s)
         masks = np.broadcast_to(members(s), own.shape).astype(np.int64)
-        there = by_warp(s, np.ones(len(s), np.bool_)) if len(s) % 32 else present(s)
+        there = by_warp(s, np.ones(len(s), np.bool_)) if len(s) % WARP else present(s)
         bits = (there * (1 << np.arange(32))).sum(1)
         warps = np.repeat(bits, there.sum(1)) if len(s) else bits
         wrong = masks >> source & 1 == 0
@@ -304,10 +304,9 @@ def _wait_copies(statement: Statement, function: Function) -> After:
     newest = 0 if everything else constant(statement, "n")
 
     def after(watch: Watch, s: Strand, lanes: Lanes) -> None:
-        events: Any = watch.copies.wait(lanes, newest, watch.now)
-        events = watch.now if everything else events
+        events = watch.copies.wait(lanes, newest, watch.now)
         own = watch.clocks.own[Aspect.COPIES]
-        own[lanes] = np.maximum(own[lanes], events)
+        own[lanes] = np.maximum(own[lanes], watch.now if everything else events)
 
     return after
 
@@ -351,9 +350,9 @@ def _multiplied(statement: Statement, function: Function) -> After:
     return after
 
 
-def _spoilt(tile: Bools, size: int) -> Any:
+def _spoilt(tile: Bools, size: int) -> Bools:
     """The rows of a tile of which an element is spoilt."""
-    return tile.reshape(size, -1).any(1) if tile.size else np.zeros(size, np.bool_)
+    return np.any(tile.reshape(size, -1), 1) if tile.size else np.zeros(size, np.bool_)
 
 
 def _wgmma_fence(statement: Statement, function: Function) -> After:

@@ -4,7 +4,7 @@ allocated (PTX ISA 9.7.16.6)."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +23,7 @@ from emulator.memory.tensor_memory import TensorMemory, Words
 if TYPE_CHECKING:
     from emulator.machine.checks.async_watch import AsyncWatch
 
-Places = Any
+Places = NDArray[np.int64]
 
 
 class HeardSpace(Space):
@@ -36,7 +36,9 @@ class HeardSpace(Space):
     def load(self, addresses: Places, size: int, alignment: int = 1) -> Array:
         found = super().load(addresses, size, alignment)
         places = np.asarray(addresses).reshape(-1, 1) + np.arange(size)
-        self._checks.watch.tensor_core_reads(self._row, places.reshape(-1), self._lane)
+        watch = self._checks.watch
+        flat = watch.tensor_core_reads(self._row, places.reshape(-1), self._lane)
+        self._checks.read_shared(flat, len(watch.shared.shadow.written))
         return found
 
 

@@ -44,7 +44,8 @@ class Watch(AsyncWatch):
     def __init__(self, all_: GridWatch, wave: Wave) -> None:
         super().__init__(all_, wave)
         self.wgmma_checks = WgmmaChecks(self)
-        self.tensor_cores = self.shared.tensor_cores = TensorCoreChecks(self)
+        self.tensor_cores = TensorCoreChecks(self)
+        self.shared.tensor_core_reads = self.tensor_cores.conflicts
         #: of warps, how often they have executed setmaxnreg, and where the last one did
         self.counted, self.setting = np.zeros(len(wave.thread) // WARP, np.int64), 0
         #: of blocks, what their threads knew when they ended

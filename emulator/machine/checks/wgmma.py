@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
@@ -168,7 +167,7 @@ class WatchedSpace(Space):
         self._read, self._lanes = read, lanes
 
     def load(self, addresses: Array, size: int, alignment: int = 1) -> Array:
-        out: Any = super().load(addresses, size, alignment)
+        out = super().load(addresses, size, alignment)
         every = np.broadcast_to(addresses, (*self._lanes.shape, addresses.shape[-1]))
         for places, lane in zip(every.reshape(-1, every.shape[-1]), self._lanes.flat, strict=True):
             self._read(places, np.array([lane]))

@@ -19,6 +19,8 @@ from emulator.memory.arena import Arena
 
 #: words that a strand keeps in the form that stands for all lanes
 _MOST_KNOWN = 512
+#: where the words of a context stand
+_PLACES = {name: i for i, name in enumerate(CONTEXT)}
 #: the words of a context that point to a word of each warp, see `_tables`
 _TABLES = ("rows", "cluster_rows", "warps", "places")
 
@@ -92,7 +94,7 @@ def layout_of(s: Strand) -> Layout:
         starts, tables = _every_warp(len(numbers), *sizes) if every else _tables(numbers, *sizes)
         context = np.zeros(len(CONTEXT), np.int64)
         for name, table in zip(_TABLES, tables, strict=True):
-            context[CONTEXT.index(name)] = address_of(table)
+            context[_PLACES[name]] = address_of(table)
         there = np.ones(WARP, np.bool_) if whole else np.ascontiguousarray(present(s)).reshape(-1)
         at = None if whole else slots(s)
         found = Layout(len(numbers), starts, at, there, context, tables, [])
@@ -209,7 +211,7 @@ def refreshed(s: Strand, layout: Layout) -> Array:
         "keep": _KEEP_ADDRESS,
         "stopped": address_of(arena.stopped),
         "allocations": len(table.starts),
-        **{name: address_of(x) for name, x in table._asdict().items() if name in CONTEXT},
+        **{name: address_of(x) for name, x in table._asdict().items() if name in _PLACES},
         "shared": address_of(wave.shared),
         "shared_bytes": wave.shared_bytes,
         "shared_limit": wave.shared_limit,
@@ -221,5 +223,5 @@ def refreshed(s: Strand, layout: Layout) -> Array:
     if "mbarrier" in wave.grid.program.effects:  # from a word of shared memory to its entry
         words["ledger"] = address_of(wave.ledger) - address_of(wave.shared)
     for name, word in words.items():
-        layout.context[CONTEXT.index(name)] = word
+        layout.context[_PLACES[name]] = word
     return layout.context

@@ -7,7 +7,7 @@ nothing, and they store at the same time.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from emulator.arith.fast.scratch import LINE
 from emulator.arith.fast.words import BIT, LONG, POINTER, WORD, Value
@@ -106,19 +106,22 @@ def emit(
     table: Value,
     shift: Value,
     owner: Value,
-    reach: Mapping[str, Value],
+    reached: Callable[..., None],
 ) -> Value:
     """Claims what a statement stores, where it stores; whether another owner has claimed it.
-    `reach`: where the least and the greatest address is kept that was claimed."""
+    `reached` takes the least and the greatest address of them."""
     place, e = statement.operands["a"], t.e
     ins = statement.instruction
     assert isinstance(ins, OrdinaryInstruction)
     assert TYPES[ins.types[-1]].size // 8 * len(items_of(statement.operands["b"])) <= LINE
     active, addresses = t.active(t.guard(statement)), t.address(place)
-    for name, pick, other in (("least", "umin", e.word(64, -1)), ("most", "umax", e.word(64, 0))):
-        found = e.call(f"vector.reduce.{pick}", e.select(active, addresses, other), result=LONG)
-        before = t.b.load(reach[name], typ=LONG)
-        t.b.store(e.function(f"llvm.{pick}.i64", LONG, [before, found]), reach[name])
+    ends = {
+        name: e.call(
+            f"vector.reduce.{pick}", e.select(active, addresses, e.word(64, other)), result=LONG
+        )
+        for name, pick, other in (("least", "umin", -1), ("most", "umax", 0))
+    }
+    reached(**ends)
     mask = e.mask(active)
     return e.outlined("claim", BIT, _claim, addresses, mask, table, shift, owner)
 

@@ -8,17 +8,20 @@ mbarriers within loops, as long as nobody comes too early.
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dtypes import Array
+from emulator.arith.fast.scratch import Scratch
 from emulator.machine.compiled import DONE, FOR_STEPS, refused
 from emulator.machine.compiled.budget import CLOCK
 from emulator.machine.vector import engine
-from emulator.machine.vector.strand import Parked, Strand
+from emulator.machine.vector.strand import WARP, Parked, Strand
 from emulator.machine.vector.wave import Block, Wave, order
 from emulator.targets import Target
 
@@ -32,7 +35,7 @@ _NO_LIMIT = 1 << 62
 _COLD = 0.02
 #: lanes that run together where the kernel is a native function, which its threads share, and bytes
 #: of their registers
-_NATIVE_LANES, _NATIVE_BYTES = 1 << 19, 1 << 24
+_NATIVE_LANES, _NATIVE_BYTES = 1 << 20, 1 << 25
 
 
 class Blocks(engine.Blocks):
@@ -107,6 +110,37 @@ class CompiledWave(Wave):
     """A wave whose blocks may have segments."""
 
     grid: Grid
+    #: shared memory of waves that are over
+    _kept: ClassVar[Scratch] = Scratch()
+
+    def _shared_memory(self) -> Array:
+        """A row for each block, of any contents until somebody looks at it."""
+        self._is_clear, rows = False, (len(self.ctas), self.shared_bytes)
+        return self._kept.take(math.prod(rows)).reshape(rows)
+
+    @property
+    def shared(self) -> Array:
+        if not self._is_clear:
+            self._held.fill(0)
+            self._is_clear = True
+        return self._held
+
+    @shared.setter
+    def shared(self, rows: Array) -> None:
+        self._held = rows
+
+    def is_clear(self, warps: int) -> bool:
+        """False if a function that so many warps call next is to clear shared memory, each thread
+        the rows of its blocks: from then on it is."""
+        was = self._is_clear
+        if warps * WARP == len(self.thread):
+            self._is_clear = True
+            return was
+        return self.shared is not None
+
+    def release(self) -> None:
+        super().release()
+        self._kept.give_back(self._held)
 
     def _run_block(self, strand: Strand, block: Block) -> int | None:
         loop = self.grid.blocks.loops.get(strand.pc)

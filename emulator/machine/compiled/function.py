@@ -333,8 +333,10 @@ def _dtype_of(type_: str) -> np.dtype[Any]:
 def _ctas_of_warps(axis: int, s: Strand) -> Array:
     """The coordinate of its block along an axis, for each warp of a strand."""
     wave = s.wave
-    coordinates = ctas_along(wave, axis)
-    return coordinates[wave.warps_of(s).numbers // wave.warps_per_cta]
+    coordinates, numbers = ctas_along(wave, axis), wave.warps_of(s).numbers
+    if len(numbers) == len(coordinates) * wave.warps_per_cta:
+        return np.repeat(coordinates, wave.warps_per_cta)
+    return coordinates[numbers // wave.warps_per_cta]
 
 
 def _warps_of_block(name: str, s: Strand) -> Array:

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from dtypes import Array
 from emulator.arith.engines import Engine, by_kernels, may_use_kernels
 from emulator.arith.fast.kernels import machine_code
-from emulator.arith.fast.scratch import LINE, Scratch
-from emulator.arith.fast.threads import cuts_of, in_native_parts, processors
+from emulator.arith.fast.scratch import LINE, Scratch, at_line
+from emulator.arith.fast.threads import clear_bytes, cuts_of, in_native_parts, processors
 from emulator.arrays import address_of
 from emulator.machine.compiled import mbarriers, near, products, warpgroups
 from emulator.machine.compiled.atomics import order_matters
@@ -26,17 +26,20 @@ from emulator.machine.compiled.blocks import always_live
 from emulator.machine.compiled.budget import Budget
 from emulator.machine.compiled.calls import Layout, Registers, by_warp, layout_of, refreshed, spread
 from emulator.machine.compiled.claims import OWNER_BITS, bytes_of, claims_of
-from emulator.machine.compiled.function import NAME
+from emulator.machine.compiled.function import NAME, Input
 from emulator.machine.compiled.loop_function import (
     APART,
     CALL,
     COPIED,
     EVERY,
     MET,
+    OVER,
     RECORD,
     REFUSED,
     SERIAL,
+    SPLIT,
     STORED,
+    TOTALS,
     LoopFunction,
 )
 from emulator.machine.compiled.loops import Part, loops_of, stands_alone, threads_of_barrier
@@ -64,6 +67,9 @@ _MOST_VAIN = 8
 _MOST_PHASES = 32
 #: phases of blocks that could not store at the same time before it is tried no more
 _MOST_REFUSED = 8
+#: where words of a call stand, and `TOTALS`; what those start with
+_PLACES, _NUMBERS = ({name: i for i, name in enumerate(names)} for names in (CALL, TOTALS))
+_TOTALS = [word for _, word in TOTALS.values()]
 #: bits of the number of entries of the smallest table of claims
 _FEWEST_CLAIMS = 10
 
@@ -122,8 +128,9 @@ class Loop:
         #: for how many threads its barriers are, 0: all of a block
         self._barriers = {threads_of_barrier(x.barrier) for x in parts if x.barrier is not None}
         self._polls = any(part.polls for part in parts if part.goes_back)
-        #: statements of the longest part
-        self._longest = max(part.count for part in parts)
+        #: statements of each part, and of the longest
+        self._counts = np.array([part.count for part in parts], np.int64)
+        self._longest = int(self._counts.max())
         #: what a warp has to do in a part, in statements; how many parts it executed lately
         self._work = 1 + work_of(statements, target) // len(parts)
         self._usual = 16
@@ -225,7 +232,7 @@ class Loop:
         while True:
             call = _Call(s, layout, limit, turns, room, together)
             self._native.run(s, layout, call, threads)
-            self._usual = -(-int(call.record("parts").sum()) // len(call.records))
+            self._usual = -(-call.total("parts") // len(call.records))
             learned = by_kernels(self._engine, self._native.learn)
             if self._usual or not learned:
                 break
@@ -241,36 +248,35 @@ class Loop:
         return ended._replace(for_steps=frozenset()) if learned else ended
 
     def _ended(self, layout: Layout, call: _Call) -> Ended:
-        statements, ends = self._merged(call)
-        lows = np.minimum.reduceat(call.low, call.starts)
-        tired = call.record("tired")
-        failed = None
-        if (call.record("failed") >= 0).any():
+        (statements, ends), tired, failed = self._merged(call), {}, None
+        lows: set[int] = set()
+        if call.is_over or self._stays:
+            lowest, backward = np.minimum.reduceat(call.low, call.starts), call.record("tired")
+            lows, there = set(lowest.tolist()), backward >= 0
+            pairs = zip(lowest[there].tolist(), backward[there].tolist(), strict=True)
+            tired = dict(sorted(pairs))
+        if call.is_over and (call.record("failed") >= 0).any():
             failed = self._first_failure(layout, call, ends)
         return Ended(
             call.pcs_of_lanes(layout),
             self._usual > 0,
             statements,
-            int(call.record("lanes").sum()),
-            dict(sorted(zip(lows[tired >= 0].tolist(), tired[tired >= 0].tolist(), strict=True))),
-            frozenset({*self._stays} & {*lows.tolist()} if self._stays else ()),
+            call.total("lanes"),
+            tired,
+            frozenset(lows & {*self._stays}),
             failed,
         )
 
     def _merged(self, call: _Call) -> tuple[int, tuple[Array, Array]]:
         """Statements of all warps where those at one place execute them together, the lowest place
         first; and the hashes of records, with how many parts had been executed when each ended."""
-        lengths, hashes = np.ascontiguousarray(call.record("parts")), call.record("hash")
-        if (hashes == hashes[0]).all():
-            statements = int(call.records[0, RECORD.index("statements")])
-            return statements, (hashes[:1], lengths[:1])
-        weights = np.array([part.count for part in self.parts], np.int64)
+        lengths, hashes = call.record("parts"), call.record("hash")
+        if call.total("hash_least") == call.total("hash_most"):
+            return int(call.record("statements")[0]), (hashes[:1], lengths[:1])
         # Groups that execute the same parts do so together: one stands for all of them.
         chosen = one_of_each(hashes)
-        alone, ends = np.zeros_like(lengths), np.zeros_like(lengths)
-        alone[chosen] = lengths[chosen]
-        parts = merged(call.trace, alone, ends)
-        return int(weights[parts].sum()), (hashes[chosen], ends[chosen])
+        parts, ends = merged(call.trace, chosen, lengths[chosen], len(self.parts))
+        return int(self._counts[parts].sum()), (hashes[chosen], ends)
 
     def _first_failure(
         self, layout: Layout, call: _Call, ends: tuple[Array, Array]
@@ -297,9 +303,10 @@ class Loop:
 class _Call:
     """The arrays of a call; see `loop_function.CALL`."""
 
-    #: memory of copies, of traces, of pcs of lanes, and of claims
+    #: memory of copies, of traces, of records, of pcs of lanes, and of claims
     _groups: ClassVar[Scratch] = Scratch()
     _traces: ClassVar[Scratch] = Scratch()
+    _records: ClassVar[Scratch] = Scratch()
     _lanes: ClassVar[Scratch] = Scratch()
     _table: ClassVar[Scratch] = Scratch()
 
@@ -321,40 +328,52 @@ class _Call:
         self.copies = self._groups.take(len(self.starts) * (row + -row % LINE))
         held = self._traces.take(2 * len(self.starts) * room)
         self.trace = held.view(np.uint16).reshape(len(self.starts), room)
-        self.records = np.zeros((len(self.starts), len(RECORD)), np.int64)
+        kept = self._records.take(8 * len(self.starts) * len(RECORD))
+        self.records = kept.view(np.int64).reshape(-1, len(RECORD))
+        self.totals = at_line(np.empty(2 * LINE, np.uint8))[:LINE].view(np.int64)
         words = {
             "together": together, "limit": limit, "turns": turns, "room": room, "phase": EVERY,
-            "claims": 0, "shift": 0, "least": -1, "most": 0, "arguments": 0, "row": 0, "near": 0,
+            "later": 0, "clear": 0, "claims": 0, "shift": 0, "arguments": 0, "row": 0, "near": 0,
             **{name: address_of(getattr(self, name)) for name in CALL[CALL.index("copies") :]},
         }  # fmt: skip
         self.words = np.array([words[name] for name in CALL], np.int64)
         self.together = together
         self._claims: Array | None = None
+        #: the bits that the function returned in this phase; None: none has begun
+        self.found: int | None = None
 
     def begin(self, phase: int, claims: int = 0) -> None:
         """Starts a phase; `claims`: with an empty table for so many."""
         self.claimed, address = claims > 0, 0
+        later, self.found = int(self.found is not None), 0
+        self.totals[:] = _TOTALS
         bits = max(_FEWEST_CLAIMS, (claims - 1).bit_length())
         if claims:
             self._claims = self._table.take(8 << bits)
-            self._claims.fill(0)
+            clear_bytes(self._claims)
             address = address_of(self._claims)
-        self.put(phase=phase, claims=address, shift=64 - bits, least=-1, most=0)
+        self.put(phase=phase, later=later, claims=address, shift=64 - bits)
+        if later:
+            self.put(clear=0)
 
     def put(self, **words: int) -> None:
         """Changes words of the call."""
         for name, word in words.items():
-            self.words[CALL.index(name)] = word
+            self.words[_PLACES[name]] = word
 
     def reach(self) -> tuple[int, int]:
         """The addresses that were claimed in this phase, the first and the one behind the last."""
-        least, most = (int(self.words[CALL.index(name)]) for name in ("least", "most"))
-        return least, most + LINE
+        return self.total("least"), self.total("most") + LINE
+
+    def total(self, name: str) -> int:
+        """A word of all groups together, in this phase."""
+        return int(self.totals[_NUMBERS[name]])
 
     def end(self) -> None:
         """Nobody looks at its arrays any more."""
         self._groups.give_back(self.copies)
         self._traces.give_back(self.trace)
+        self._records.give_back(self.records)
         self._lanes.give_back(self.pcs)
         if self._claims is not None:
             self._table.give_back(self._claims)
@@ -362,15 +381,17 @@ class _Call:
     @property
     def is_over(self) -> bool:
         """True if some warps have to wait for others, or failed."""
-        return bool((self.record("tired") >= 0).any() or (self.record("failed") >= 0).any())
+        assert self.found is not None
+        return bool(self.found & OVER)
 
     def record(self, name: str) -> NDArray[np.int64]:
         return self.records[:, RECORD.index(name)]
 
     def pcs_of_lanes(self, layout: Layout) -> NDArray[np.uint32]:
         """Statement of each lane of the strand; one word where all are at one place."""
-        if (self.mask == self.whole).all():
-            if (self.low == self.low[0]).all():
+        assert self.found is not None
+        if not self.found & SPLIT:
+            if self.total("first") == self.total("last"):
                 return self.low[:1]
             pcs = np.repeat(self.low, WARP)
         else:
@@ -398,6 +419,7 @@ class _Native:
         self._sites = made.sites
         self._live_at = loop.live_at
         self._find_near(parts, function)
+        self._template()
         #: phases in which threads could not store at the same time
         self._refused = 0
         #: lines that a warp may claim, where its lanes store side by side; more than twice as many
@@ -422,46 +444,69 @@ class _Native:
         # Of what is hardly touched there may be four times as much.
         self.bytes_of_lane = 1 + max(most, self._registers.bytes_of_warp // 4) // WARP
 
+    def _template(self) -> None:
+        """The arguments of a call: those that are the same in all, and how many bytes registers lie
+        behind the start of their memory, for each warp."""
+        self._words = np.zeros((len(self._inputs), 2), np.int64)
+        self._behind = np.zeros(len(self._inputs), np.int64)
+        #: those that each call reads of its strand
+        self._of_strand: list[tuple[int, Input]] = []
+        for number, (key, given) in enumerate(self._inputs):
+            if given.fixed is not None:
+                self._words[number, 0] = address_of(given.fixed)
+            elif key in self._registers:
+                self._behind[number], self._words[number, 1] = self._registers.entry(key)
+            else:
+                self._of_strand.append((number, given))
+        self._is_far = self._words[:, 1] > 0
+
+    def _arguments(self, s: Strand, layout: Layout, room: Array, held: list[Any]) -> Array:
+        """The arguments of a call, with the registers that are read in their places in `room`."""
+        words = self._words.copy()
+        words[:, 0] += self._behind * layout.warps + address_of(room) * self._is_far
+        for number, given in self._of_strand:
+            words[number] = spread(s, given.read(s), given.dtype, layout, held, given.by_warp)
+        live = self._live_at(s.pc)
+        for key, given in self._inputs if live else ():
+            if key in self._registers and live >> key & 1:
+                array = self._registers.words(room, layout.warps, key)
+                array[...] = by_warp(given.read(s), layout)
+        return words
+
     def run(self, s: Strand, layout: Layout, call: _Call, threads: int) -> None:
         held: list[Any] = []
-        words: list[int] = []
-        live = self._live_at(s.pc)
         registers, room = self._registers, self._registers.take(layout.warps)
-        for key, given in self._inputs:
-            if given.fixed is not None:
-                words += [address_of(given.fixed), 0]
-            elif key in registers:
-                array = registers.words(room, layout.warps, key)
-                if live >> key & 1:
-                    array[...] = by_warp(given.read(s), layout)
-                words += [address_of(array), array.strides[0]]
-            else:
-                words += spread(s, given.read(s), given.dtype, layout, held, given.by_warp)
-        arguments, context = np.array(words, np.int64), refreshed(s, layout)
+        arguments = self._arguments(s, layout, room, held)
+        call.put(clear=int(not s.wave.is_clear(layout.warps)))
+        context = refreshed(s, layout)
         row = registers.bytes_of_warp if registers.bytes_of_warp * call.together <= near.MOST else 0
         table = self._tables[row == 0]
-        call.put(arguments=len(words), row=row, near=address_of(table))
+        call.put(arguments=arguments.size, row=row, near=address_of(table))
         compute, arena = self._function.now, s.wave.grid.arena
         shared = address_of(arguments), address_of(context), address_of(call.words)
 
         def run(threads: int, reach: tuple[int, int] | None = None) -> int:
-            starts, found = layout.starts, 0
+            starts, found, phase = layout.starts, 0, call.words[_PLACES["phase"]]
             if reach is not None:
                 # The first block stores alone: the journal then keeps what all are to write.
                 with arena.expecting(*reach):
                     found, starts = compute(*starts[:2].tolist(), *shared), starts[1:]
-            if len(starts) == 1:
-                return found
-            cuts = starts[cuts_of(len(starts) - 1, threads)]
-            return reduce(or_, in_native_parts(compute, cuts, threads, *shared), found)
+            if len(starts) > 1:
+                cuts = starts[cuts_of(len(starts) - 1, threads)]
+                # The next phase, or the next wave, follows soon.
+                more = phase == APART or s.wave.grid.has_others
+                parts = in_native_parts(compute, cuts, threads, *shared, more=more)
+                found = reduce(or_, parts, found)
+            call.found = found
+            return found
 
         begun = perf_counter()
         s.wave.grid.progress += self._in_phases(run, call, threads) & STORED
         self._function.ran(perf_counter() - begun)
-        after = 0
-        for pc in np.flatnonzero(np.bincount(call.pcs_of_lanes(layout))).tolist():
+        after, pcs = 0, call.pcs_of_lanes(layout)
+        for pc in pcs.tolist() if len(pcs) == 1 else np.flatnonzero(np.bincount(pcs)).tolist():
             after |= self._live_at(pc)
-        for index in self._written:
+        for index in self._written if after else ():
             if after >> index & 1:
                 array = registers.words(room, layout.warps, index).flatten()
                 s.write(index, array if layout.slots is None else array[layout.slots])
@@ -471,6 +516,7 @@ class _Native:
         """Runs all blocks, in so many threads; the bits of all. Phases do not depend on the number
         of threads, as stores of blocks to one place do on phases."""
         if not self._serial:
+            call.begin(EVERY)
             return run(threads)
         found = 0
         for _ in range(_MOST_PHASES):

@@ -26,29 +26,38 @@ from emulator.ptx.program import Function, Statement
 from emulator.targets import Target
 
 #: what a call says, in words of 8 bytes: how many warps take turns part by part, the first pc that
-#: is for others, the most branches backward of parts that poll and parts executed, the phase, the
-#: table of claims with 64 less the bits of a place in it, the least and the greatest address that
-#: was claimed; how many words the arguments are, bytes of a row of near registers, and their table;
-#: where groups have copies; arrays of the warps: the lowest pc of each, its lanes there, all its
-#: lanes, those that have not ended, the pcs of lanes where they differ, the numbers of parts that
-#: were executed, and what happened
+#: is for others, the most branches backward of parts that poll and parts executed, the phase,
+#: whether records go on from one before, whether shared memory of the blocks is to be cleared, the
+#: table of claims with 64 less the bits of a place in it; how many words the arguments are, bytes
+#: of a row of near registers, and their table; where groups have copies; arrays of the warps: the
+#: lowest pc of each, its lanes there, all its lanes, those that have not ended, the pcs of lanes
+#: where they differ, the numbers of parts that were executed, and what happened; and `TOTALS`
 CALL = (
-    "together", "limit", "turns", "room", "phase", "claims", "shift", "least", "most",
+    "together", "limit", "turns", "room", "phase", "later", "clear", "claims", "shift",
     "arguments", "row", "near",
-    "copies", "low", "mask", "whole", "alive", "pcs", "trace", "records",
+    "copies", "low", "mask", "whole", "alive", "pcs", "trace", "records", "totals",
 )  # fmt: skip
 #: which parts run in a call: all; those that write no memory of other blocks, which threads execute
 #: at the same time, with the claims of the next of the others where there is a table; one of those
 EVERY, APART, SERIAL = range(3)
 #: bits that the function returns: something was stored, a part of another phase was met, a line is
-#: claimed by others
-STORED, MET, REFUSED = 1, 2, 4
+#: claimed by others, warps have to wait for others or failed, lanes of a warp are apart
+STORED, MET, REFUSED, OVER, SPLIT = 1, 2, 4, 8, 16
 #: what happened to warps that take turns, in words of 8 bytes: parts, statements and statements of
 #: threads executed, a hash of the parts; the pc of the part that branched backward too often, the
 #: statement that must not be executed; -1: none; and the warp that it belongs to
 RECORD = ("parts", "statements", "lanes", "hash", "tired", "failed", "warp")
 _GOES_ON = ("parts", "statements", "lanes", "hash")
 _COUNTERS = (*_GOES_ON, "turns")
+#: words of all groups together, each with how it is made of theirs, and what it starts with: the
+#: least and the greatest address that was claimed, lowest pc of a warp, and hash; parts and
+#: statements of threads executed
+TOTALS = {
+    "least": ("umin", -1), "most": ("umax", 0),
+    "first": ("umin", -1), "last": ("umax", 0),
+    "hash_least": ("umin", -1), "hash_most": ("umax", 0),
+    "parts": ("add", 0), "lanes": ("add", 0),
+}  # fmt: skip
 _NOWHERE, _ALL = 0xFFFFFFFF, 0xFFFFFFFF
 #: the arrays of a call that say where lanes are, and their bytes for each warp
 _OF_LANES = (("low", 4), ("mask", 4), ("whole", 4), ("pcs", 128))
@@ -95,10 +104,9 @@ class LoopFunction(NativeFunction):
         }
         self._count = {name: entry.alloca(LONG) for name in _COUNTERS}
         self._turned, self._went, self._served = (entry.alloca(LONG) for _ in range(3))
-        #: the least and the greatest address that was claimed
-        self._reach = {name: entry.alloca(LONG) for name in ("least", "most")}
-        for name, place in self._reach.items():
-            entry.store(self._given[name], place)
+        self._totals = {name: entry.alloca(LONG) for name in TOTALS}
+        for name, (_, word) in TOTALS.items():
+            entry.store(LONG(word), self._totals[name])
         #: where arrays would start that have the copies of a group at its warps
         self._near: dict[str, Value] = {}
         #: the arguments where registers lie near, the table of these, and where they have room
@@ -126,6 +134,8 @@ class LoopFunction(NativeFunction):
         b, begin, head, done = self.b, *map(self._block, ("begin", "warps", "done"))
         b.position_at_end(begin)
         near.copy_words(b, self.places, self.arguments, self._given["arguments"])
+        with b.if_then(b.icmp_unsigned("!=", self._given["clear"], LONG(0))):
+            self.memory.clear_shared(self._first, self._end)
         before = b.block
         b.branch(head)
         b.position_at_end(head)
@@ -145,26 +155,35 @@ class LoopFunction(NativeFunction):
             rows = b.sub(self._rows, b.mul(start, row))
             near.place(self.e, self.function, self.places, self._moves, rows, row)
         self._each_warp(lambda warp: self._move(warp, inward=True))
+        later = b.icmp_unsigned("!=", self._given["later"], LONG(0))
         for name in _GOES_ON:  # with what the phases before have left
             records = self._place("records", self._group, 8 * len(RECORD))
             at = b.gep(records, [LONG(RECORD.index(name))], source_etype=LONG)
-            b.store(b.load(at, typ=LONG), self._count[name])
+            b.store(b.select(later, b.load(at, typ=LONG), LONG(0)), self._count[name])
         for name in ("tired", "failed"):
             self._record(name, LONG(-1))
         b.branch(self._dispatch)
         self._write_dispatch()
         for number, part in enumerate(self._parts):
+            known = len(self.native.blocks)
             self._write_part(number, part)
+            for block in (self._starts[part.pc], *self.native.blocks[known:]):
+                _settle(block)
         b.position_at_end(self._finish)
         self._each_warp(lambda warp: self._move(warp, inward=False))
         self._each_warp(lambda warp: self._copy(warp, self._near, self._given))
-        for name in _GOES_ON:
-            self._record(name, b.load(self._count[name], typ=LONG))
+        counts = {name: b.load(self._count[name], typ=LONG) for name in _GOES_ON}
+        for name, word in counts.items():
+            self._record(name, word)
+        self._count_in(
+            parts=counts["parts"], lanes=counts["lanes"],
+            hash_least=counts["hash"], hash_most=counts["hash"],
+        )  # fmt: skip
+        self._each_warp(self._look_at)
         start.add_incoming(self._to, b.block)
         b.cbranch(b.icmp_unsigned("<", self._to, self._end), head, done)
         b.position_at_end(done)
-        if self._serial:
-            self._tell_claims()
+        self._tell()
         b.ret(b.load(self._stored, typ=LONG))
         self._entry.branch(begin)
         inputs = tuple((key, given) for key, (_, given) in self._inputs.items())
@@ -282,6 +301,7 @@ class LoopFunction(NativeFunction):
         )
         with b.if_then(tired, likely=False):
             self._record("tired", LONG(part.pc))
+            self._return_too(LONG(OVER))
             b.branch(self._finish)
         b.branch(self._dispatch)
 
@@ -323,16 +343,34 @@ class LoopFunction(NativeFunction):
                     emit(self, statement)
                     continue
                 shift = self._given["shift"]
-                refused = claims.emit(self, statement, table, shift, owner, self._reach)
+                refused = claims.emit(self, statement, table, shift, owner, self._count_in)
                 self._return_too(b.shl(b.zext(refused, LONG), LONG(REFUSED.bit_length() - 1)))
 
-    def _tell_claims(self) -> None:
-        """Tells the call which addresses were claimed."""
-        b, (call,) = self.b, self._more
-        with b.if_then(b.icmp_unsigned("!=", self._given["claims"], LONG(0))):
-            for name, pick in (("least", "umin"), ("most", "umax")):
-                place = b.gep(call, [LONG(CALL.index(name))], source_etype=LONG)
-                b.atomic_rmw(pick, place, b.load(self._reach[name], typ=LONG), "monotonic")
+    def _count_in(self, **words: Value) -> None:
+        """Words of a group become part of those of all."""
+        for name, word in words.items():
+            place, how = self._totals[name], TOTALS[name][0]
+            before = self.b.load(place, typ=LONG)
+            if how == "add":
+                self.b.store(self.b.add(before, word), place)
+            else:
+                self.b.store(self.e.function(f"llvm.{how}.i64", LONG, [before, word]), place)
+
+    def _look_at(self, warp: Value) -> None:
+        """Where a warp is that has left."""
+        b = self.b
+        low = b.zext(self._word("low", warp), LONG)
+        self._count_in(first=low, last=low)
+        split = b.icmp_unsigned("!=", self._word("mask", warp), self._word("whole", warp))
+        self._return_too(b.shl(b.zext(split, LONG), LONG(SPLIT.bit_length() - 1)))
+
+    def _tell(self) -> None:
+        """Counts what was executed here among what all threads did."""
+        totals = self.b.inttoptr(self._given["totals"], POINTER)
+        for number, (name, (how, _)) in enumerate(TOTALS.items()):
+            place = self.b.gep(totals, [LONG(number)], source_etype=LONG)
+            word = self.b.load(self._totals[name], typ=LONG)
+            self.b.atomic_rmw(how, place, word, "monotonic")
 
     def _note(self, number: int, part: Part) -> Value:
         """Counts a part as executed; how many were."""
@@ -459,7 +497,15 @@ class LoopFunction(NativeFunction):
             return
         self._record("failed", LONG(self.number))
         self._record("warp", self.warp)
+        self._return_too(LONG(OVER))
         self.b.branch(self._finish)
+
+
+def _settle(block: Any) -> None:
+    """Keeps the text of a block that is complete: its instructions take twenty times the memory."""
+    assert block.is_terminated
+    block.terminator = "\n  ".join(map(str, block.instructions))
+    block.instructions = [block.terminator]
 
 
 def _go_on(

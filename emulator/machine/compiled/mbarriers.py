@@ -21,6 +21,7 @@ from emulator.machine.shared.phases import SIZE, PhaseTest
 from emulator.memory.mbarrier import (
     COUNT_MASK,
     EXPECTED,
+    FLAGS,
     LEDGER_BYTES,
     MAX_COUNT,
     PARITY,
@@ -31,6 +32,11 @@ from emulator.memory.mbarrier import (
 from emulator.ptx.program import Statement
 
 _TOKEN = 0xFFFF_FFFF_0000_0000
+#: operands of tests that have LLVM instructions
+_TESTED = tuple(
+    {"p", "mbarrier", *more}
+    for more in (("state",), ("parity",), ("state", "time"), ("parity", "time"))
+)
 
 
 def _in_shared(statement: Statement) -> bool:
@@ -51,8 +57,9 @@ def arrives(statement: Statement) -> bool:
 
 
 def _tests(statement: Statement) -> bool:
-    """True if a statement tests a phase in all lanes."""
-    return _in_shared(statement) and "p" in statement.operands and statement.guard is None
+    """True if a statement tests a phase in all lanes, and asks for nothing else."""
+    plain = statement.operands.keys() in _TESTED
+    return plain and _in_shared(statement) and statement.guard is None
 
 
 def waits(statement: Statement) -> bool:
@@ -165,7 +172,7 @@ def _after(e: WarpEmitter, word: Value, arrivals: Value, added: Value) -> Value:
     legal = b.and_(legal, b.icmp_unsigned("<=", above, LONG(2 * MAX_COUNT)))
     done = b.icmp_unsigned("==", b.or_(left, total), LONG(0))
     flip = b.shl(b.zext(done, LONG), LONG(PARITY))
-    out = b.xor(b.and_(word, LONG(1 << PARITY)), flip)
+    out = b.xor(b.and_(word, LONG(FLAGS)), flip)
     for count, low, mask in (
         (b.select(done, expected, left), PENDING, COUNT_MASK),
         (total, TRANSACTIONS, TRANSACTIONS_MASK),

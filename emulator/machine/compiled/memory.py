@@ -66,6 +66,16 @@ class Memory:
         place = self.e.builder.gep(table, [self.warp], source_etype=LONG)
         return self.e.builder.load(place, typ=LONG)
 
+    def clear_shared(self, first: Value, end: Value) -> None:
+        """Zeros in the shared memory of the blocks of some warps."""
+        b, ends = self.e.builder, []
+        for self.warp in (first, b.sub(end, LONG(1))):
+            ends.append(b.add(self.field("shared"), self.of_warp("rows")))
+        size = b.sub(b.add(ends[1], self.field("shared_bytes")), ends[0])
+        byte = ir.IntType(8)(0)
+        start = b.inttoptr(ends[0], POINTER)
+        self.e.function("llvm.memset.p0.i64", ir.VoidType(), [start, byte, size, BIT(0)])
+
     def begin(self) -> None:
         """Other statements follow, which nothing of those before is known to dominate."""
         self._bases.clear()

@@ -31,7 +31,7 @@ from emulator.machine.compiled.function import Input, NativeFunction, Output, Se
 from emulator.machine.shared.operands import space_of
 from emulator.machine.shared.products import is_wgmma
 from emulator.machine.vector import access
-from emulator.machine.vector.memory import load
+from emulator.machine.vector.memory import generic_in, load
 from emulator.machine.vector.statements import STEPS, Make, maker_of
 from emulator.machine.vector.strand import Strand
 from emulator.memory.windows import LOCAL, PARAMETERS, RANK_BITS, SHARED, WINDOW_BITS
@@ -256,10 +256,13 @@ def _uniform(t: NativeFunction, place: Bound, space: str, bits: int, number: int
     size = bits // 8
     address = np.array([place.base.word + place.offset + number * size & _MASK], np.uint64)
 
-    def read(s: Strand) -> Array:
-        return load(s, space, address, size)
+    dtype, at = np.dtype(f"uint{bits}"), int(generic_in(space, address)[0])
 
-    return t.input((space, int(address[0]), size), Input(read, np.dtype(f"uint{bits}")))
+    def read(s: Strand) -> Array:
+        held = s.wave.grid.arena.held_at(at, size)
+        return load(s, space, address, size) if held is None else held.view(dtype)
+
+    return t.input((space, int(address[0]), size), Input(read, dtype))
 
 
 def _store(t: NativeFunction, statement: Statement, ins: OrdinaryInstruction) -> None:
@@ -293,7 +296,7 @@ def _convert_address(t: NativeFunction, statement: Statement, ins: OrdinaryInstr
     words = t.read(statement.operands["a"], "u64")
     if window:
         words = t.b.and_(words, t.e.word(64, (1 << WINDOW_BITS) - 1))
-        if not ins.modifiers["to"]:
+        if not ins.modifiers.get("to"):
             words = t.b.add(words, t.e.word(64, window))
     t.write(statement.operands["d"], "u64", words, t.guard(statement))
 

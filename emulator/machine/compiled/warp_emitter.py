@@ -15,9 +15,10 @@ from llvmlite import ir
 from dtypes import Array
 from emulator.arith.fast.emitter import Emitter
 from emulator.arith.fast.words import LONG, POINTER, WORD, Value, Word, constant
+from emulator.layout.lanemap import WARP
 
 #: lanes of a vector
-WIDTH = 32
+WIDTH = WARP
 
 
 @lru_cache(maxsize=16)

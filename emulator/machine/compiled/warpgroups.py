@@ -22,7 +22,7 @@ from emulator.isa.matrix import MatrixInstruction
 from emulator.machine.compiled.function import NativeFunction
 from emulator.machine.vector.fragments import Fetch
 from emulator.machine.vector.kernels import setting_of
-from emulator.machine.vector.strand import WARPGROUP
+from emulator.machine.vector.strand import WARP, WARPGROUP
 from emulator.ptx.program import Function, Statement
 from emulator.targets import Target
 from emulator.warp import native
@@ -30,7 +30,7 @@ from emulator.warp import native
 #: warps of a warpgroup
 WARPS = 4
 #: bytes of a register of a warp, and of a warpgroup
-_WARP_ROW, _ROW = 4 * 32, 4 * WARPGROUP
+_WARP_ROW, _ROW = 4 * WARP, 4 * WARPGROUP
 #: what native code knows of a statement, in words of 8 bytes: how many entries there are, and
 #: where; registers of C and of A, and where the numbers of their arguments are; whether descriptors
 #: of no entry were met, and those of A and B

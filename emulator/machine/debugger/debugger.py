@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar, cast, get_args
 
 from emulator.errors import EmulatorError, OperandError, hint, needed, one_of, quoted, runs, whole
-from emulator.machine.debugger.expressions import Expression
+from emulator.layout.lanemap import WARP
+from emulator.machine.debugger.expressions import Expression, Value
 from emulator.machine.debugger.locations import Line, Locations
 from emulator.machine.debugger.looking import Focus, Looking
 from emulator.machine.debugger.player import Player
@@ -25,6 +26,8 @@ from emulator.machine.debugger.stops import (
     Watchpoint,
     users_of,
 )
+from emulator.machine.debugger.texts import TextLaunch
+from emulator.machine.launch import Launch
 from emulator.machine.reference.thread import Thread
 from emulator.machine.report import KernelError, Report
 from emulator.machine.shared.place import Index, number_of, shown
@@ -78,7 +81,9 @@ class Debugger:
     stay as they were when it is left before. Close it, or use it in a ``with`` statement.
     """
 
-    def __init__(self, prepare: Callable[[], Any], source: str | Path | None = None) -> None:
+    def __init__(
+        self, prepare: Callable[[], Launch | TextLaunch], source: str | Path | None = None
+    ) -> None:
         self.player = Player(prepare)
         self._source = source
         self._locations: dict[int, Locations] = {}
@@ -577,7 +582,7 @@ class Debugger:
         if error.block is not None and error.threads:
             number = number_of("thread", error.threads[0], launch.block)
             block = number_of("block", error.block, launch.grid)
-            self.focused = Focus(block, *divmod(number, 32))
+            self.focused = Focus(block, *divmod(number, WARP))
 
     # --- looking: what `look` has, by gdb's names ---
 
@@ -586,7 +591,7 @@ class Debugger:
         values of all lanes."""
         return self.look.registers(["%" + x.lstrip("%$") for x in names], every)
 
-    def value(self, expression: str) -> Any:
+    def value(self, expression: str) -> Value:
         """The value of an expression in the lane in focus."""
         look = self.look
         return Expression(expression)(look.lookup(look.thread))
@@ -606,7 +611,7 @@ class Debugger:
             if registers[i].type != "bytes"
         ]
 
-    def values(self, expression: str) -> list[Any]:
+    def values(self, expression: str) -> list[Value]:
         """The value of an expression in each lane of the warp; None where a lane has ended."""
         return self.look.values(expression)
 

@@ -8,10 +8,11 @@ from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from emulator.errors import EmulatorError, OperandError, hint, listing, quoted
 from emulator.machine.debugger.variables import Variable, variables_of
+from emulator.machine.launch import LaunchedKernel
 from emulator.ptx.program import Program, Statement
 from emulator.reading import read_bytes
 
@@ -33,7 +34,9 @@ class Line(NamedTuple):
 class Locations:
     """Statements of a program by the places that have names."""
 
-    def __init__(self, program: Program, kernel: Any, folder: str | Path | None = None) -> None:
+    def __init__(
+        self, program: Program, kernel: LaunchedKernel, folder: str | Path | None = None
+    ) -> None:
         self.program, self._source = program, kernel.module._bound.source
         self._folder = None if folder is None else Path(folder)
         #: the last part of the name of each source file -> the name that the PTX has

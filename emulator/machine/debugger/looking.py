@@ -4,7 +4,7 @@ waits."""
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,7 +13,7 @@ from dtypes import FORMATS, Array
 from dtypes.arrays import decode_values
 from emulator.arith.scalar.types import TYPES, ScalarType
 from emulator.errors import EmulatorError, OperandError, hint, listing, quoted, runs
-from emulator.machine.debugger.expressions import Expression
+from emulator.machine.debugger.expressions import Expression, Lookup, Value
 from emulator.machine.debugger.locations import Locations
 from emulator.machine.debugger.player import Player
 from emulator.machine.debugger.shown import LARGE, Shown, number_text, text_of, value_of
@@ -130,15 +130,14 @@ class Looking:
         statement = self.statement(thread)
         used = set() if statement is None else set(_indexes(statement))
         index = next((i for i in alike if i in used), alike[0])
-        held = frame.registers[index]
-        if isinstance(held, bytes):
-            return int.from_bytes(held, "little"), f"b{8 * len(held)}"
-        return held, frame.function.registers[index].type
+        info = frame.function.registers[index]
+        type_ = f"b{8 * info.zero.shape[1]}" if info.type == "bytes" else info.type
+        return frame.registers[index], type_
 
-    def lookup(self, thread: Thread) -> Callable[[str], Any]:
+    def lookup(self, thread: Thread) -> Lookup:
         """Values of names in expressions, for a thread."""
 
-        def find(name: str) -> Any:
+        def find(name: str) -> Value:
             if not name.startswith("%"):
                 return self._variable(thread, name)
             if any(info.name == name for info in thread.frames[-1].function.registers):
@@ -152,7 +151,7 @@ class Looking:
 
         return find
 
-    def _variable(self, thread: Thread, name: str) -> Any:
+    def _variable(self, thread: Thread, name: str) -> Value:
         """The value of a variable of the source, or of a parameter by its name or the last part of
         it."""
         held = self.locations.variables(self.pc(thread))
@@ -206,7 +205,7 @@ class Looking:
             )
         )
 
-    def values(self, name: str) -> list[Any]:
+    def values(self, name: str) -> list[Value]:
         """The value of a register or an expression in each lane of the warp; None where a lane has
         ended."""
         expression = Expression(name)
@@ -280,7 +279,7 @@ class Looking:
 
     def groups(self) -> Shown:
         """The convergence of the warp: which lanes are together, and where."""
-        held: dict[tuple[Any, ...], list[Thread]] = {}
+        held: dict[tuple[State, int, tuple[int, ...]], list[Thread]] = {}
         for t in self.warp.threads:
             key = (t.state, 0, ()) if t.state is State.ENDED else (t.state, t.pc, t.calls)
             held.setdefault(key, []).append(t)
@@ -305,7 +304,7 @@ class Looking:
         rows, data = [], []
         for block in self.blocks:
             for warp in block.warps:
-                held: dict[tuple[Any, ...], list[Thread]] = {}
+                held: dict[tuple[object, ...], list[Thread]] = {}
                 for t in warp.threads:
                     if t.state is not State.ENDED:
                         held.setdefault((t.pc, t.state), []).append(t)
@@ -387,7 +386,7 @@ class Looking:
         if extra is None:
             return None
         numbers = [int(x) for x in re.findall(r"\d+", indexes)]
-        for symbol in self.launch.kernel.bound.shared_symbols.values():
+        for symbol in self.launch.shared_symbols:
             if name in (symbol.name, short_name(symbol.name)):
                 offset = sum(numbers) * symbol.element_bytes + extra
                 return Spot("shared", symbol.place + offset, name)
@@ -420,7 +419,7 @@ class Looking:
         first = np.frombuffer(held, np.uint8).ctypes.data + start
         return first, first + size
 
-    def _held(self, spot: Spot) -> tuple[Any, int]:
+    def _held(self, spot: Spot) -> tuple[Array | bytearray | bytes, int]:
         """The memory that a spot is in, and where in it."""
         if spot.space == "shared":
             block, address = self.block, spot.address
@@ -596,7 +595,7 @@ class Looking:
 # --- in words -------------------------------------------------------------------------------------
 
 
-def _no_names(name: str) -> Any:
+def _no_names(name: str) -> Value:
     raise AssertionError(name)
 
 
@@ -613,7 +612,7 @@ def _state(thread: Thread) -> str:
     return {State.READY: "ready", State.ENDED: "ended"}.get(thread.state, "waits")
 
 
-def _shown_value(value: Any, type_: str) -> str:
+def _shown_value(value: Value, type_: str) -> str:
     if isinstance(value, bool):
         return str(int(value))
     return number_text(value, type_ or "f64")

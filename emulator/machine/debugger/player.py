@@ -15,19 +15,23 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from time import perf_counter
-from typing import Any
+from typing import cast
 
 from dtypes import Array
 from emulator.errors import EmulatorError, OperandError
+from emulator.machine.arguments import Placed
 from emulator.machine.debugger.snapshots import Snapshot, UnknownStateError
+from emulator.machine.debugger.texts import TextLaunch
+from emulator.machine.launch import Launch
+from emulator.machine.memory import Memory
 from emulator.machine.reference import mbarriers
-from emulator.machine.reference.operands import guard_of
+from emulator.machine.reference.operands import Read, guard_of
 from emulator.machine.reference.thread import Run, Thread
 from emulator.machine.report import KernelError, Report
 from emulator.machine.shared.failure import Failure
 from emulator.machine.shared.phases import SIZE
 from emulator.machine.shared.waiting import State
-from emulator.machine.turns import taken
+from emulator.machine.turns import Turn, taken
 from emulator.memory.arena import AccessError
 from emulator.ptx.program import Statement
 
@@ -52,7 +56,7 @@ class Initialised:
     def __init__(self) -> None:
         #: (block of the grid, number of the word in its shared memory), in their order
         self.found: dict[tuple[int, int], None] = {}
-        self._find: dict[Statement, Any] = {}
+        self._find: dict[Statement, tuple[Read | None, Read]] = {}
 
     def note(self, run: Run, threads: Sequence[Thread], pc: int) -> None:
         """Keeps the places of the mbarriers that a statement initialises."""
@@ -80,7 +84,10 @@ class _Play:
     """One run of the launch, in a thread of its own."""
 
     def __init__(
-        self, launch: Any, initial: Mapping[int, Array] | None, stop: threading.Event
+        self,
+        launch: Launch | TextLaunch,
+        initial: Mapping[int, Array] | None,
+        stop: threading.Event,
     ) -> None:
         self.launch = launch
         #: bytes of global memory before the first statement, by address
@@ -98,7 +105,7 @@ class _Play:
         self._go, self._stopped = threading.Semaphore(0), threading.Semaphore(0)
         self._worker: threading.Thread | None = None
         #: what `_place` has returned, and whose turns it took; None before
-        self._placed: tuple[Any, Any, Any] | None = None
+        self._placed: tuple[Placed, dict[str, Turn], Memory | None] | None = None
         #: the number of the last statement before each snapshot, and the mbarriers until there
         self._snapshots: list[tuple[int, Snapshot, list[tuple[int, int]]]] = []
         self._earliest, self._pause = 0.0, _PAUSE
@@ -176,12 +183,12 @@ class _Play:
         except Failure as failure:
             raise KernelError(failure.kind, failure.reason) from None
         with taken(turns):
-            report: Report = launch._finish(placed, counters)
-            if memory is not None:
+            report = launch._finish(placed, counters)
+            if memory is not None and launch.memory is not None:
                 memory.take_back(launch.memory)
         return report
 
-    def _place(self) -> tuple[Any, Any, Any]:
+    def _place(self) -> tuple[Placed, dict[str, Turn], Memory | None]:
         launch = self.launch
         launch.observe = self._observe
         # What launches share is theirs while they copy it in and out, and not while one is looked
@@ -250,7 +257,7 @@ def _never(threads: Sequence[Thread], pc: int) -> bool:
 class Player:
     """A launch, stopped before a statement, or at its end."""
 
-    def __init__(self, prepare: Callable[[], object]) -> None:
+    def __init__(self, prepare: Callable[[], Launch | TextLaunch]) -> None:
         self._prepare = prepare
         self._stop = threading.Event()
         self._play = _Play(prepare(), None, self._stop)
@@ -270,8 +277,10 @@ class Player:
         return self._play.pc
 
     @property
-    def launch(self) -> Any:
-        return self._play.threads[0].run.launch if self._play.threads else self._play.launch
+    def launch(self) -> Launch | TextLaunch:
+        """The launch, or the one that a thread of it has asked for, whose turn it is."""
+        play = self._play
+        return cast("Launch", play.threads[0].run.launch) if play.threads else play.launch
 
     @property
     def started(self) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -13,7 +13,7 @@ from emulator.isa.matrix import MatrixInstruction
 from emulator.isa.wmma import WmmaMultiply
 from emulator.machine.checks.values import is_float, specials_of_words, typed_items
 from emulator.machine.debugger.expressions import Expression
-from emulator.machine.reference.operands import guard_of, reader
+from emulator.machine.reference.operands import Read, guard_of, reader
 from emulator.machine.reference.thread import Thread
 from emulator.machine.shared.place import shown
 from emulator.machine.shared.waiting import FOR_OTHERS
@@ -198,6 +198,16 @@ def users_of(
     return found
 
 
+class _Floats(NamedTuple):
+    """The floats that a statement takes and writes, each a type and a reader."""
+
+    reads: list[tuple[str, Read]]
+    writes: list[tuple[str, Read]]
+    guard: Read | None
+    #: whether its lanes compute together
+    matrix: bool
+
+
 @dataclass(eq=False)
 class Catchpoint(Stopper):
     """Stops after a statement that has made a NaN or an infinity of operands without any."""
@@ -206,8 +216,8 @@ class Catchpoint(Stopper):
     coming: Coming = field(kw_only=True)
     behind: bool = True
     #: the threads of the statement that was last seen, what to look at, and what there was before
-    _seen: tuple[list[Thread], Any, list[bool], str] | None = None
-    _known: dict[Statement, Any] = field(default_factory=dict)
+    _seen: tuple[list[Thread], _Floats, list[bool], str] | None = None
+    _known: dict[Statement, _Floats | None] = field(default_factory=dict)
 
     def start(self) -> None:
         self._look(*self.coming())
@@ -252,22 +262,21 @@ class Catchpoint(Stopper):
         return ""
 
 
-def _floats_of(statement: Statement) -> object:
-    """Readers of the floats that a statement takes and writes, its guard, and whether its lanes
-    compute together; None where it makes none."""
+def _floats_of(statement: Statement) -> _Floats | None:
+    """The floats of a statement; None where it makes none."""
     ins = statement.instruction
     matrix = isinstance(ins, (MatrixInstruction, WmmaMultiply))
     if not matrix and not getattr(ins, "rule", ""):
         return None
-    sides = [
+    reads, writes = (
         [
             (type_, reader(item, type_))
             for _, type_, item in typed_items(statement, written)
             if is_float(type_)
         ]
         for written in (False, True)
-    ]
-    return (*sides, guard_of(statement.guard), matrix) if sides[1] else None
+    )
+    return _Floats(reads, writes, guard_of(statement.guard), matrix) if writes else None
 
 
 def _special(word: int, type_: str, wanted: str) -> bool:

@@ -9,11 +9,13 @@ from typing import NamedTuple
 import numpy as np
 
 from dtypes import Array, code_type
+from emulator.machine.arguments import Placed
 from emulator.machine.reference.engine import Grid
 from emulator.machine.reference.thread import Cluster
 from emulator.machine.report import Report
 from emulator.machine.shared.place import Index
 from emulator.machine.shared.state import WarpState
+from emulator.machine.turns import Turn
 from emulator.machine.vector.texts import Source
 from emulator.memory.arena import Arena
 from emulator.ptx.statements import Text
@@ -54,28 +56,26 @@ class TextLaunch(Source):
         self.arena = Arena()
         self.printed: list[str] = []
         self.environment: dict[str, int] = {}
-        symbols = {x.name: x for x in state.declared.symbols()}
         bound = SimpleNamespace(source=text.source, parsed=SimpleNamespace(files=()))
         self.module = SimpleNamespace(target=state.target, _bound=bound)
-        self.kernel = SimpleNamespace(
-            name="statements", module=self.module, bound=SimpleNamespace(shared_symbols=symbols)
-        )
+        self.kernel = SimpleNamespace(name="statements", module=self.module)
 
     # --- what the player asks of a launch ---
 
-    def _turns(self) -> dict[str, object]:
+    def _turns(self) -> dict[str, Turn]:
         return {}
 
-    def _place(self, *, apart: bool) -> None:
+    def _place(self, *, apart: bool) -> Placed:
         """Statements of a warp have no arguments."""
+        return Placed(apart=apart)
 
-    def _run_grids(self, engine: str, under_way: None) -> dict[str, int]:
+    def _run_grids(self, engine: str, under_way: object) -> dict[str, int]:
         grid = _Grid(self)
         grid.run()
         self.started = grid.started
         return {"statements": grid.executed, "thread_statements": grid.thread_statements}
 
-    def _finish(self, placed: None, counters: dict[str, int]) -> Report:
+    def _finish(self, placed: Placed, counters: dict[str, int]) -> Report:
         """Gives the machine its registers and its shared memory."""
         threads = [thread for cluster in self.started for thread in cluster.threads]
         state = self.state

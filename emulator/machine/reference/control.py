@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from emulator.machine.reference import memory, schedule
+from emulator.machine.reference import schedule
 from emulator.machine.reference.issuer import Issuer
 from emulator.machine.reference.operands import guard_of, reader
-from emulator.machine.reference.thread import Frame, Next, StatementContext, Thread
-from emulator.machine.shared.calls import callee_at, check_depth
-from emulator.machine.shared.failure import Failure
+from emulator.machine.reference.thread import Next, Thread
+from emulator.machine.shared import control
+from emulator.machine.shared.control import FlowContext
 from emulator.machine.system.externals import EXTERNALS
 from emulator.machine.system.host import Host
-from emulator.ptx.program import Call, Function, Register, Statement, Targets
+from emulator.ptx.program import Call, Register, Statement
 
 
 def under_guard(statement: Statement, run: Next) -> Next:
@@ -23,123 +23,69 @@ def under_guard(statement: Statement, run: Next) -> Next:
     return lambda thread: run(thread) if holds(thread) else following
 
 
-def branch(place: StatementContext) -> Next:
+def branch(place: FlowContext) -> Next:
     (target,) = place.statement.targets
     return lambda thread: target
 
 
-def indexed_branch(place: StatementContext) -> Next:
-    """brx.idx: a thread goes to the target that its index picks."""
-    operands = place.statement.operands
-    index, targets = reader(operands["index"], "u32"), operands["targets"]
-    assert isinstance(targets, Targets)
-
-    def choose(thread: Thread) -> int:
-        word = index(thread)
-        if word >= len(targets.pcs):
-            raise Failure("target", f"the index {word} is past the {len(targets.pcs)} targets")
-        return targets.pcs[word]
-
-    return choose
+def indexed_branch(place: FlowContext) -> Next:
+    choose = control.indexed_branch(place, reader)
+    return lambda thread: int(choose(thread))
 
 
-def end(place: StatementContext) -> Next:
+def end(place: FlowContext) -> Next:
     """exit: the thread ends."""
-
-    def run(thread: Thread) -> None:
-        schedule.end(thread)
-
-    return run
+    return schedule.end
 
 
-def leave(place: StatementContext) -> Next:
+def leave(place: FlowContext) -> Next:
     """ret: back to the caller; a kernel's thread ends."""
     if place.function.is_kernel:
         return end(place)
-    results = place.function.result_registers
-
-    def run(thread: Thread) -> int:
-        thread.cluster.products.forget([thread.warpgroup_in_grid], len(thread.frames))
-        frame = thread.leave()
-        call = place.program.statements[frame.return_pc - 1].call
-        assert call is not None
-        for index, own in zip(call.results, results, strict=True):
-            thread.registers[index] = frame.registers[own]
-        return frame.return_pc
-
-    return run
+    return lambda thread: control.leave(thread, place.program)
 
 
-def call(place: StatementContext) -> Next:
+def call(place: FlowContext) -> Next:
     """A call of a function of the module, or through a pointer."""
-    passed = place.statement.call
+    passed, following = place.statement.call, place.following
     assert passed is not None
     if passed.function in EXTERNALS:
         return _external(place, passed)
     if passed.function is not None:
         callee = place.program.functions[passed.function]
-        return lambda thread: _enter(thread, callee, passed, place)
+        return lambda thread: control.enter(thread, callee, passed, following)
     assert passed.register is not None
     pointer = reader(Register(passed.register), "u64")
 
     def run(thread: Thread) -> int:
-        callee = callee_at(place.program, pointer(thread), passed, place.function)
-        return _enter(thread, callee, passed, place)
+        callee = control.callee_at(pointer(thread), passed, place)
+        return control.enter(thread, callee, passed, following)
 
     return run
 
 
-def _enter(thread: Thread, callee: Function, passed: Call, place: StatementContext) -> int:
-    check_depth(len(thread.frames))
-    local = -(-thread.frames[-1].top // 16) * 16
-    frame = Frame(callee, local, place.following)
-    memory.need_local(thread, local + callee.local_bytes)
-    arguments = [bound.index for bound in passed.arguments if isinstance(bound, Register)]
-    for index, given in zip(callee.parameter_registers, arguments, strict=True):
-        frame.registers[index] = thread.registers[given]
-    thread.enter(frame)
-    return callee.first
-
-
-def _external(place: StatementContext, passed: Call) -> Next:
+def _external(place: FlowContext, passed: Call) -> Next:
     """A call of a function that the system supplies."""
     function = EXTERNALS[passed.function or ""]
     arguments = [bound.index for bound in passed.arguments if isinstance(bound, Register)]
 
     def run(thread: Thread) -> int:
-        given = [_integer(thread.registers[index]) for index in arguments]
+        given = [thread.registers[index] for index in arguments]
         value = function(Host(Issuer(thread, [])), given)
         for index in passed.results:
-            held = thread.registers[index]
-            in_bytes = isinstance(held, bytes)
-            thread.registers[index] = value.to_bytes(len(held), "little") if in_bytes else value
+            thread.registers[index] = value
         return place.following
 
     return run
 
 
-def _integer(held: int | bytes) -> int:
-    """A register's word, or the bytes of a parameter."""
-    return held if isinstance(held, int) else int.from_bytes(held, "little")
-
-
-def trap(place: StatementContext) -> Next:
-    """trap: the grid ends with an error; brkpt, which a debugger would catch, too."""
-    name = place.statement.name
-
-    def run(thread: Thread) -> None:
-        raise Failure("trap", f"{name} was executed")
-
-    return run
-
-
 #: first word of an opcode -> where threads go on
-FLOWS: dict[str, Callable[[StatementContext], Next]] = {
+FLOWS: dict[str, Callable[[FlowContext], Next]] = {
     "bra": branch,
     "brx": indexed_branch,
     "ret": leave,
     "exit": end,
     "call": call,
-    "trap": trap,
-    "brkpt": trap,
+    "trap": control.trap,
+    "brkpt": control.trap,
 }

@@ -58,9 +58,9 @@ class Fetch(MatrixOperands[Read, Registers]):
     def __init__(self, statement: Statement, function: Function) -> None:
         super().__init__(statement, reader, lambda x, bound: Registers(x, bound, function))
 
-    def __call__(self, threads: Threads) -> tuple[dict[str, Any], dict[str, Any]]:
+    def __call__(self, threads: Threads) -> tuple[dict[str, Array], dict[str, Any]]:
         """Operands and options."""
-        operands: dict[str, Any] = {
+        operands: dict[str, Array] = {
             name: vector.read(threads) for name, vector in self.read_vectors.items()
         }
         options: dict[str, Any] = dict(self.constants)

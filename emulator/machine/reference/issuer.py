@@ -12,14 +12,15 @@ from dtypes import Array
 from emulator.arith.scalar.rule import bind_reference
 from emulator.arith.scalar.types import TYPES
 from emulator.isa.ordinary.instruction import OrdinaryInstruction
-from emulator.layout.grids import WARP
+from emulator.layout.lanemap import WARP
 from emulator.machine.reference import mbarriers, memory
 from emulator.machine.reference.compute import ThreadStep, guarded
 from emulator.machine.reference.fragments import Threads, same
 from emulator.machine.reference.mbarriers import barrier_at, change, initialise, words_of
 from emulator.machine.reference.operands import Read, Write, addresses, guard_of, reader, writer
 from emulator.machine.reference.schedule import placed
-from emulator.machine.reference.thread import Next, StatementContext, Thread, Together
+from emulator.machine.reference.thread import Next, Thread, Together
+from emulator.machine.shared.control import FlowContext
 from emulator.machine.shared.issuing import (
     Combine,
     LaneOperands,
@@ -40,7 +41,7 @@ from emulator.machine.shared.pending import POISON
 from emulator.machine.shared.phases import PhaseWait
 from emulator.machine.shared.place import Index
 from emulator.machine.shared.waiting import State
-from emulator.memory.mbarrier import Change
+from emulator.memory.mbarrier import Barrier, Change
 from emulator.memory.multicast import OfDevices
 from emulator.memory.tensor_memory import TensorMemory
 from emulator.ptx.program import Function, Statement
@@ -137,7 +138,7 @@ class Issuer:
         self.thread.frames[-1].stack = end
 
     def need_local(self, size: int) -> None:
-        memory.need_local(self.thread, size)
+        self.thread.need_local(size)
 
     def change(self, barrier: int, by: Change) -> None:
         change(self.thread, barrier, by)
@@ -160,8 +161,8 @@ class Issuer:
                 self.thread, wait, lambda thread, done: write(Issuer(thread, [], writes), done)
             )
 
-    def put_barriers(self, barriers: Words, counts: Words) -> None:
-        initialise(self.thread, int(barriers), int(counts))
+    def put_barriers(self, barriers: Words, counts: Words, layout: int) -> None:
+        initialise(self.thread, int(barriers), Barrier.init(int(counts), layout))
 
     def shared(self, row: int) -> Array:
         return self.thread.cluster.blocks[row].shared
@@ -228,7 +229,7 @@ def _by_thread(make: _Make[W], statement: Statement, function: Function) -> Thre
     return guarded(statement, lambda thread: run(Issuer(thread, reads, writes)))
 
 
-def _may_wait(make: MakeAtOnce, place: StatementContext) -> Next:
+def _may_wait(make: MakeAtOnce, place: FlowContext) -> Next:
     """The step of a thread that waits behind a statement, or goes on."""
     operands = LaneOperands(place.statement, combination)
     run = make(operands)
@@ -243,7 +244,7 @@ def _may_wait(make: MakeAtOnce, place: StatementContext) -> Next:
     return step
 
 
-def waiting(makes: Mapping[str, MakeAtOnce]) -> dict[str, Callable[[StatementContext], Next]]:
+def waiting(makes: Mapping[str, MakeAtOnce]) -> dict[str, Callable[[FlowContext], Next]]:
     """`_may_wait` of a table of statements."""
     return {name: partial(_may_wait, make) for name, make in makes.items()}
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from emulator.arith.scalar.rule import bind_reference
-from emulator.layout.grids import WARP
-from emulator.machine.reference.compute import destinations, sources
+from emulator.layout.lanemap import WARP
+from emulator.machine.reference.compute import operands_of
 from emulator.machine.reference.operands import guard_of, reader
 from emulator.machine.reference.thread import Thread, Together
 from emulator.ptx.program import Function, Statement
@@ -15,7 +15,7 @@ from emulator.ptx.program import Function, Statement
 def over_warp(statement: Statement, function: Function) -> Together:
     """shfl, vote, match, redux, elect, activemask, by the rules of `arith.scalar.lanes`."""
     rule = bind_reference(statement.instruction)  # type: ignore[arg-type]
-    reads, writes = sources(statement), destinations(statement, function)
+    reads, writes = operands_of(statement, function)
 
     def run(threads: Sequence[Thread]) -> None:
         words = [[0] * WARP for _ in reads]

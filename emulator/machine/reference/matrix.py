@@ -13,15 +13,15 @@ import numpy as np
 from dtypes import Array
 from emulator.isa.instruction import Instruction
 from emulator.isa.matrix import MatrixInstruction
-from emulator.isa.movement import ROW_BYTES, Movement
+from emulator.isa.movement import Movement
 from emulator.isa.wmma import WmmaMultiply, WmmaTransfer
-from emulator.layout.grids import WARP
+from emulator.layout.lanemap import WARP
 from emulator.machine.reference import memory, wgmma
 from emulator.machine.reference.fragments import Fetch, Registers, Threads, same
 from emulator.machine.reference.operands import Read, addresses, guard_of, reader
-from emulator.machine.reference.thread import Thread, Together
+from emulator.machine.reference.thread import Together
+from emulator.machine.shared.fragments import check_rows
 from emulator.machine.shared.operands import to_shared
-from emulator.memory.arena import AccessError, Fault
 from emulator.memory.space import Space
 from emulator.memory.windows import RANK_BITS
 from emulator.ptx.program import Address, Bound, Function, Statement
@@ -78,7 +78,7 @@ def movement(statement: Statement, function: Function) -> Together:
 
         def places(threads: Threads) -> Array:
             rows = np.array([find(thread) for thread in threads], np.int64)
-            _check_rows(threads[0], ins, rows[: ins.rows].tolist())
+            check_rows(ins, rows[None, : ins.rows], threads[0].run.shared_bytes)
             return rows
 
     return Together(WARP, run, guard=guard_of(statement.guard), whole=str(ins))
@@ -94,20 +94,6 @@ def shared_address(bound: Bound) -> Read:
     if isinstance(bound, Address) and bound.space == "":
         return lambda thread: to_shared(find(thread)) & own
     return lambda thread: find(thread) & own
-
-
-def _check_rows(thread: Thread, ins: Movement, rows: list[int]) -> None:
-    """AccessError, with the lane, for a row outside of shared memory or misaligned."""
-    size = thread.run.shared_bytes
-    for lane, address in enumerate(rows):
-        what, kind = "", ""
-        if address > size - ROW_BYTES:
-            what, kind = f"leaves shared memory, which has {size} bytes", "out of bounds"
-        elif address % ROW_BYTES:
-            what, kind = f"is no multiple of {ROW_BYTES}", "misaligned"
-        if what:
-            reason = f"{ins.family}: the address of lane {lane}, {address:#x}, {what}"
-            raise AccessError(Fault(lane, address, kind, reason))
 
 
 # --- wmma.load, wmma.store ------------------------------------------------------------------------

@@ -75,9 +75,9 @@ def ledger_of(thread: Thread, barrier: int) -> tuple[list[int], int]:
     return thread.cluster.blocks[rank].ledger, place
 
 
-def initialise(thread: Thread, barrier: int, count: int) -> None:
-    """Makes a barrier that expects a count of arrivals."""
-    _put(thread, barrier, Barrier.init(count).encode())
+def initialise(thread: Thread, barrier: int, made: Barrier) -> None:
+    """Puts a new barrier at its place."""
+    _put(thread, barrier, made.encode())
     ledger, place = ledger_of(thread, barrier)
     ledger[place] = 0
 

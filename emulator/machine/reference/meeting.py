@@ -9,7 +9,7 @@ from functools import partial
 import numpy as np
 
 from dtypes import Array
-from emulator.layout.grids import WARP
+from emulator.layout.lanemap import WARP
 from emulator.machine.reference.issuer import combination, readers
 from emulator.machine.reference.operands import Read, Write, guard_of, writer
 from emulator.machine.reference.thread import Thread, Together

@@ -14,7 +14,6 @@ import numpy as np
 
 from dtypes import Array
 from emulator.machine.reference.thread import Block, Thread
-from emulator.machine.shared.calls import check_local
 from emulator.memory.arena import AccessError, Fault
 from emulator.memory.windows import LOCAL, PARAMETERS, RANK_BITS, SHARED, WINDOW_BITS
 
@@ -191,13 +190,3 @@ def resolve(space: str, address: int) -> tuple[str, int]:
         return space, address
     found = _WINDOWS.get(address >> WINDOW_BITS)
     return (found, address & _INSIDE) if found else ("global", address)
-
-
-# --- local memory ---------------------------------------------------------------------------------
-
-
-def need_local(thread: Thread, size: int) -> None:
-    """Room for so many bytes of local memory. A view of it must not be held meanwhile."""
-    check_local(size)
-    if size > len(thread.local):
-        thread.local = thread.local + bytes(size - len(thread.local))

@@ -58,8 +58,8 @@ def reader(bound: Bound | None, type_: str) -> Read:
         offset = bound.offset
         return lambda thread: shared_rank(thread) + offset & mask
     if isinstance(bound, ParameterPlace):
-        index, place = bound.index, slice(bound.offset, bound.offset + kind.size // 8)
-        return lambda thread: int.from_bytes(thread.registers[index][place], "little")
+        index, shift = bound.index, 8 * bound.offset
+        return lambda thread: thread.registers[index] >> shift & mask
     if isinstance(bound, Vector):
         size = kind.size // len(bound.items)
         parts = [reader(item, f"b{size}") for item in bound.items]
@@ -83,8 +83,7 @@ def addresses(bound: Bound) -> Read:
     def address(thread: Thread) -> int:
         # Sums wrap around as the register does.
         bits = REGISTER_BITS[thread.frames[-1].function.registers[index].type]
-        word: int = thread.registers[index] + offset & (1 << bits) - 1
-        return word
+        return thread.registers[index] + offset & (1 << bits) - 1
 
     return address if offset else lambda thread: thread.registers[index]
 
@@ -160,12 +159,10 @@ def _parts_writer(bound: Vector, kind: ScalarType, function: Function) -> Write:
 
 
 def _parameter_writer(bound: ParameterPlace, kind: ScalarType) -> Write:
-    index, start, size = bound.index, bound.offset, kind.size // 8
+    index, shift = bound.index, 8 * bound.offset
+    others = ~((1 << kind.size) - 1 << shift)
 
     def write(thread: Thread, word: int) -> None:
-        held = thread.registers[index]
-        thread.registers[index] = (
-            held[:start] + word.to_bytes(size, "little") + held[start + size :]
-        )
+        thread.registers[index] = thread.registers[index] & others | word << shift
 
     return write

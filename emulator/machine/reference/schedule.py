@@ -16,7 +16,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from emulator.layout.grids import WARP
+from emulator.layout.lanemap import WARP
 from emulator.machine.reference.thread import Cluster, Each, Flow, Position, Thread, Together, Warp
 from emulator.machine.report import failure_of
 from emulator.machine.shared.failure import (

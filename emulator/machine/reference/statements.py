@@ -19,9 +19,10 @@ from emulator.machine.reference import (
     wgmma,
 )
 from emulator.machine.reference.compute import ThreadStep
-from emulator.machine.reference.thread import Each, Flow, StatementContext, Step, Thread, Together
+from emulator.machine.reference.thread import Each, Flow, Step, Thread, Together
 from emulator.machine.shared import statements
 from emulator.machine.shared import tcgen05 as shared_tcgen05
+from emulator.machine.shared.control import FlowContext
 from emulator.machine.shared.waiting import POLLS, TURNS
 from emulator.ptx.program import Function, Program, Statement
 
@@ -80,7 +81,7 @@ class Code:
         if isinstance(ins, OrdinaryInstruction):
             words = statements.longest(_WORDS, str(ins))
             if words in FLOWS:
-                place = StatementContext(statement, function, self._program)
+                place = FlowContext(statement, function, self._program)
                 run = control.under_guard(statement, FLOWS[words](place))
                 return Flow(run, self._patience(statement.pc))
             if words in TOGETHER:

@@ -1,23 +1,23 @@
 """Reference engine: parts of a launch under way, threads, warps, blocks and clusters, and what they
 hold.
 
-A register holds the integer of its bits, a predicate 0 or 1, a variable in .param its bytes. Other
-modules say what happens to all this: `schedule` who goes next.
+A register holds the integer of its bits, a predicate 0 or 1, and a variable in .param that of its
+bytes. Other modules say what happens to all this: `schedule` who goes next.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dtypes import Array
 from emulator.arith import Engine
-from emulator.layout.grids import WARP
+from emulator.layout.lanemap import WARP, WARPGROUP
 from emulator.machine.shared.arrivals import Bits, BlockBarriers, ClusterBarriers, Lanes, bits_of
+from emulator.machine.shared.control import CallFrame, check_local
 from emulator.machine.shared.convergence import Convergence
 from emulator.machine.shared.launching import RunningLaunch
 from emulator.machine.shared.pending import Pending
@@ -27,34 +27,24 @@ from emulator.machine.shared.tensor_order import Pairs
 from emulator.machine.shared.waiting import BarrierWait, State
 from emulator.memory.arena import Arena
 from emulator.memory.tensor_memory import TensorMemory
-from emulator.ptx.program import Function, Program, Statement
+from emulator.ptx.program import Call, Function, Program
 from emulator.targets import Target
-
-WARPGROUP = 128
-
 
 # --- threads --------------------------------------------------------------------------------------
 
 
-class Frame:
+class Frame(CallFrame):
     """One call of a function."""
 
-    __slots__ = ("function", "local", "registers", "return_pc", "stack")
+    __slots__ = ("registers",)
 
     def __init__(self, function: Function, local: int = 0, return_pc: int = -1) -> None:
-        self.function = function
+        super().__init__(function, local, return_pc)
         #: the value of a register before the first write: zeros
-        self.registers: list[Any] = [
-            bytes(info.zero.shape[1]) if info.type == "bytes" else 0 for info in function.registers
-        ]
-        #: where the call's local memory starts, and the end of what alloca has taken; 0: nothing
-        self.local, self.stack = local, 0
-        self.return_pc = return_pc
+        self.registers = [0] * len(function.registers)
 
-    @property
-    def top(self) -> int:
-        """First byte of local memory that the call does not take."""
-        return max(self.stack, self.local + self.function.local_bytes)
+    def take(self, index: int, other: Frame, given: int) -> None:
+        self.registers[index] = other.registers[given]
 
 
 class Thread:
@@ -112,18 +102,28 @@ class Thread:
     def warpgroup_in_grid(self) -> int:
         return self.block.number * WARPGROUPS + self.index // WARPGROUP
 
-    def enter(self, frame: Frame) -> None:
-        """Calls a function."""
+    # --- calls: a `Caller` of `machine.shared.control` ---
+
+    def begin(self, callee: Function, local: int, return_pc: int) -> Frame:
+        return Frame(callee, local, return_pc)
+
+    def enter(self, frame: Frame, call: Call) -> None:
         self.frames.append(frame)
         self.registers = frame.registers
         self.calls = (*self.calls, frame.return_pc)
 
-    def leave(self) -> Frame:
-        """Returns from a function; the frame that was left."""
+    def leave(self, call: Call) -> Frame:
+        self.cluster.products.forget([self.warpgroup_in_grid], len(self.frames))
         left = self.frames.pop()
         self.registers = self.frames[-1].registers
         self.calls = self.calls[:-1]
         return left
+
+    def need_local(self, size: int) -> None:
+        """Room for so many bytes of local memory. A view of it must not be held meanwhile."""
+        check_local(size)
+        if size > len(self.local):
+            self.local = self.local + bytes(size - len(self.local))
 
     def stops(self, state: State, pc: int, wait: object = None) -> None:
         """The thread waits; `pc` is where it goes on."""
@@ -247,18 +247,6 @@ class Cluster:
 
 #: the pc where a thread goes on; None where it has ended or waits
 Next = Callable[[Thread], int | None]
-
-
-class StatementContext(NamedTuple):
-    """A statement, and what it is part of."""
-
-    statement: Statement
-    function: Function
-    program: Program
-
-    @property
-    def following(self) -> int:
-        return self.statement.pc + 1
 
 
 @dataclass(frozen=True)

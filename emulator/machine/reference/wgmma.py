@@ -11,9 +11,10 @@ import numpy as np
 
 from dtypes import Array
 from emulator.isa.matrix import MatrixInstruction
+from emulator.layout.lanemap import WARPGROUP
 from emulator.machine.reference.fragments import Fetch, Registers, Threads
 from emulator.machine.reference.operands import guard_of
-from emulator.machine.reference.thread import WARPGROUP, Frame, Together
+from emulator.machine.reference.thread import Frame, Together
 from emulator.machine.shared import wgmma
 from emulator.machine.shared.products import Indexes, Terms
 from emulator.memory.space import Space

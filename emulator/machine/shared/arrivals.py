@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dtypes import Array
-from emulator.layout.grids import WARP
+from emulator.layout.lanemap import WARP
 from emulator.machine.shared.failure import Failure
 from emulator.machine.shared.issuing import Arrival
 

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 
 import numpy as np
@@ -40,10 +40,14 @@ def copy(operands: Operands, *, to_devices: bool = False) -> Run:
     issue = Issue(operands, to_devices=to_devices)
     count = operands.word("size", "u32")
     byte_mask = operands.word("byte_mask", "u16") if "byte_mask" in operands else None
+    left, right = operands.number("left", 0), operands.number("right", 0)
 
     def run(who: Issuer) -> None:
         size = _whole(count(who), "bulk copy", _UNIT, "copied")
-        source, chosen = issue.source(who, size, _UNIT), None
+        skipped = left(who), right(who)
+        if max(skipped) >= _UNIT:
+            raise Failure("bulk copy", f"{max(skipped)} bytes at an end: up to 15 are ignored")
+        source, chosen = issue.source(who, size, _UNIT, skipped), None
         if byte_mask is not None:
             # Of every 16 bytes those are copied whose bit is set.
             chosen = byte_mask(who) >> np.arange(size) % _UNIT & 1 == 1
@@ -53,9 +57,18 @@ def copy(operands: Operands, *, to_devices: bool = False) -> Run:
             if who.watch is not None and issue.to == "global":
                 inside = np.arange(size) if chosen is None else np.flatnonzero(chosen)
                 who.watch.stored_by_copy(who.lanes, source.start + inside)
-            submit(who, barrier, size, _movement(source, target, chosen))
+            submit(who, barrier, size, _movement(source, _within(target, skipped), chosen))
 
     return run
+
+
+def _within(target: Span, skipped: tuple[int, int]) -> Span:
+    """A target without bytes at its ends, which a copy leaves as they are: any value may stand
+    there."""
+    if not any(skipped):
+        return target
+    rest = max(0, target.size - sum(skipped))
+    return Span(target.memory, target.start + skipped[0], rest)
 
 
 def _movement(source: Span, target: Span, chosen: Array | None) -> Callable[[], None]:
@@ -92,27 +105,41 @@ def _combination(target: Span, given: Callable[[], Array], combine: Combine) -> 
     return perform
 
 
-def store_and_signal(operands: Operands) -> Run:
-    """st.async and red.async to shared memory of the cluster, or to global memory."""
+def store_and_signal(operands: Operands, *, to_devices: bool = False) -> Run:
+    """st.async and red.async to shared memory of the cluster, or to global memory; `to_devices`:
+    those of multimem."""
     type_ = operands.ins.types[-1]
     reads, address = operands.words("b", type_), operands.address("a")
-    space, dtype = operands.space("a"), TYPES[type_].dtype
+    space, each = operands.space("a"), TYPES[type_].size // 8
     signal = operands.barrier("cluster") if "mbarrier" in operands else None
-    size = dtype.itemsize * len(reads)
+    size = each * len(reads)
     combine = operands.rule(space="shared") if operands.modifier("operation") else None
 
     def run(who: Issuer) -> None:
-        target = who.find(space, address(who), size, size, write=True)
-        words = np.array([read(who) for read in reads], dtype)
+        raw = b"".join(int(read(who)).to_bytes(each, "little") for read in reads)
+        data = np.frombuffer(raw, np.uint8)
         barrier = None if signal is None else signal(who)
-        if combine is not None:
-            submit(who, barrier, size, _combination(target, lambda: words, combine))
-            return
-        if barrier is not None:
-            poison(who, target)
-        submit(who, barrier, size, _store(target, words.view(np.uint8)))
+        for place in _places(who, address(who), size, to_devices):
+            target = who.find(space, place, size, size, write=True)
+            if combine is not None:
+                given = lambda: data.view(TYPES[type_].dtype)  # noqa: E731
+                submit(who, barrier, size, _combination(target, given, combine))
+                continue
+            if barrier is not None:
+                poison(who, target)
+            submit(who, barrier, size, _store(target, data))
 
     return run
+
+
+def _places(who: Issuer, address: int, size: int, to_devices: bool) -> Iterator[int]:
+    """An address, or the addresses in the memory of each device that a multimem address names."""
+    if not to_devices:
+        yield address
+        return
+    (part,) = who.of_devices(np.array([address], np.uint64), size)
+    for (place,) in part.addresses:
+        yield int(place)
 
 
 def _store(target: Span, data: Array) -> Callable[[], None]:
@@ -140,6 +167,8 @@ EACH: dict[str, Make] = {
     "cp.reduce.async.bulk": reduce,
     "multimem.cp.async.bulk": partial(copy, to_devices=True),
     "multimem.cp.reduce.async.bulk": partial(reduce, to_devices=True),
+    "multimem.st.async": partial(store_and_signal, to_devices=True),
+    "multimem.red.async": partial(store_and_signal, to_devices=True),
     "st.async": store_and_signal,
     "st.bulk": clear,
     "red.async": store_and_signal,

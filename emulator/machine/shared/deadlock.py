@@ -7,7 +7,7 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from emulator.layout.grids import WARP
+from emulator.layout.lanemap import WARP
 from emulator.machine.shared.arrivals import BlockBarriers, ClusterBarriers, Lanes, Residents
 from emulator.machine.shared.launching import RunningLaunch
 from emulator.machine.shared.phases import SIZE, PhaseTest

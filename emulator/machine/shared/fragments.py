@@ -1,12 +1,18 @@
-"""All engines: operands of a multiplication of matrices, by kind."""
+"""All engines: operands of a multiplication of matrices, by kind, and rows of tiles in memory."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
+import numpy as np
+
+from dtypes import Array
+from emulator.isa.movement import ROW_BYTES, Movement
 from emulator.isa.signature import Operand
+from emulator.layout.lanemap import WARP
 from emulator.machine.shared.operands import signed, word_type
+from emulator.memory.arena import AccessError, Fault
 from emulator.ptx.program import Bound, Statement, Vector
 
 #: an engine's reader of one word, and of the registers of a vector
@@ -57,3 +63,18 @@ class MatrixOperands(Generic[R, V]):
         """The vectors that are read."""
         skipped = "" if self.updates else self.result_name
         return {name: vector for name, vector in self.vectors.items() if name != skipped}
+
+
+def check_rows(ins: Movement, offsets: Array, size: int) -> None:
+    """AccessError, with the lane, for a row that leaves shared memory of so many bytes or is
+    misaligned; its offset is one of ``(warps, rows)``."""
+    last, bits = size - ROW_BYTES, int(np.bitwise_or.reduce(offsets, axis=None))
+    if int(offsets.max()) <= last and bits % ROW_BYTES == 0:
+        return
+    warp, row = np.argwhere((offsets > last) | (offsets % ROW_BYTES != 0))[0].tolist()
+    address = int(offsets[warp, row])
+    what, kind = f"is no multiple of {ROW_BYTES}", "misaligned"
+    if address > last:
+        what, kind = f"leaves shared memory, which has {size} bytes", "out of bounds"
+    reason = f"{ins.family}: the address of lane {row}, {address:#x}, {what}"
+    raise AccessError(Fault(warp * WARP + row, address, kind, reason))

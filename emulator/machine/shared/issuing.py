@@ -246,8 +246,8 @@ class Executor(Writer, Protocol):
     def wait_for(self, wait: PhaseWait, over: Words, write: Write) -> None:
         """Waits for phases; `write` gives a thread that goes on whether its phase is over."""
 
-    def put_barriers(self, barriers: Words, counts: Words) -> None:
-        """Makes mbarriers that expect counts of arrivals."""
+    def put_barriers(self, barriers: Words, counts: Words, layout: int) -> None:
+        """Makes mbarriers of a layout that expect counts of arrivals."""
 
     @property
     def stack_top(self) -> int:
@@ -420,10 +420,20 @@ class Issue:
         self._mask = operands.word("mask", "u16") if "mask" in operands else None
         self._barrier = operands.barrier(self.to) if "mbarrier" in operands else None
 
-    def source(self, who: Issuer, size: int, alignment: int) -> Span:
-        """The bytes that are copied."""
+    def source(
+        self, who: Issuer, size: int, alignment: int, skipped: tuple[int, int] = (0, 0)
+    ) -> Span:
+        """The bytes that are copied, without some at the start and the end that need not be
+        there."""
         assert self._origin is not None
-        return who.find(self._from, self._origin(who), size, alignment)
+        address, left, rest = self._origin(who), skipped[0], size - sum(skipped)
+        if rest == size:
+            return who.find(self._from, address, size, alignment)
+        if address % alignment:
+            raise Failure("misaligned", f"address {address:#x} is no multiple of {alignment}")
+        if rest <= 0:
+            return Span(lambda: np.zeros(0, np.uint8), 0, 0)
+        return who.find(self._from, address + left, rest, 1)
 
     def targets(self, who: Issuer, size: int, alignment: int) -> Iterator[tuple[Span, int | None]]:
         """Targets of a copy, with the mbarrier that each place signals; several for a multicast,

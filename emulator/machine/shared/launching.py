@@ -3,7 +3,7 @@ statements of a `Warp` under the debugger."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Protocol
 
 from emulator.arith import Engine
@@ -15,6 +15,7 @@ from emulator.machine.shared.special import LaunchSizes
 from emulator.machine.system.device_launches import DeviceLaunches
 from emulator.machine.system.heap import Heap
 from emulator.memory.arena import Arena
+from emulator.ptx.names import Symbol
 from emulator.ptx.program import Function, Program, Statement
 from emulator.ptx.regions import Regions
 from emulator.targets import Target
@@ -62,6 +63,10 @@ class RunningLaunch(LaunchSizes, Protocol):
 
     def place_of(self, statement: Statement) -> Place:
         """The place of a statement in the kernel and its sources."""
+
+    @property
+    def shared_symbols(self) -> Collection[Symbol]:
+        """The variables of shared memory."""
 
     def shared_name(self, offset: int, size: int = 0) -> str:
         """The variable of shared memory that an access leads to, for messages."""

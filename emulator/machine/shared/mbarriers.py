@@ -11,8 +11,11 @@ from emulator.machine.shared.issuing import Executor, LaneOperands, MakeAtOnce, 
 from emulator.machine.shared.operands import Words, ordinary
 from emulator.machine.shared.phases import PhaseTest, PhaseWait
 from emulator.memory import mbarrier
-from emulator.memory.mbarrier import MAX_COUNT, Change
+from emulator.memory.mbarrier import MOST_EXPECTED, Change
 from emulator.ptx.program import Bound, Statement
+
+#: the word of an opcode -> the layout of a barrier
+_LAYOUTS = {"": 0, "layout::v0": 0, "layout::v1": 1}
 
 
 class Arrival:
@@ -45,14 +48,16 @@ class Arrival:
 def initialise(operands: LaneOperands) -> RunAtOnce:
     """init: a barrier that expects a count of arrivals."""
     barrier, count = operands.barrier(), operands.word("count", "u32")
+    layout = _LAYOUTS[operands.modifier("layout")]
+    most = MOST_EXPECTED[layout]
 
     def run(who: Executor) -> None:
         at, counts = barrier(who), count(who)
-        legal = (counts >= 1) & (counts <= MAX_COUNT)
-        require(legal, "mbarrier", lambda x: f"a count is 1 … {MAX_COUNT}; got {x}", counts)
+        legal = (counts >= 1) & (counts <= most)
+        require(legal, "mbarrier", lambda x: f"a count is 1 … {most}; got {x}", counts)
         if who.watch is not None:
             who.watch.mbarrier_init(who.lanes, np.atleast_1d(at))
-        who.put_barriers(at, counts)
+        who.put_barriers(at, counts, layout)
 
     return run
 
@@ -97,7 +102,34 @@ def invalidate(operands: LaneOperands) -> RunAtOnce:
     return run
 
 
+def check_layout(operands: LaneOperands) -> RunAtOnce:
+    """check_layout: whether the barrier has a layout."""
+    barrier, layout = operands.barrier(), _LAYOUTS[operands.modifier("layout")]
+    write = operands.result(operands.statement.operands["p"], "pred")
+
+    def run(who: Executor) -> None:
+        at = barrier(who)
+        if who.watch is not None:
+            who.watch.mbarrier_used(who.lanes, np.atleast_1d(at), arrives=False)
+        write(who, mbarrier.layout_of(who.barrier_words(at)) == layout)
+
+    return run
+
+
 # --- waiting --------------------------------------------------------------------------------------
+
+
+def _reports_of(operands: LaneOperands) -> Callable[[Executor], None]:
+    """Says that no operation has reported: those that could are none that run here."""
+    given = operands.statement.operands
+    bounds = (("q", "pred"), ("report", "b8"))
+    writes = [operands.result(given[name], type_) for name, type_ in bounds if name in given]
+
+    def report(who: Executor) -> None:
+        for write in writes:
+            write(who, 0)
+
+    return report
 
 
 def _wait_of(operands: LaneOperands) -> Callable[[Executor], PhaseWait]:
@@ -119,9 +151,11 @@ def _seen(who: Executor, wait: PhaseWait) -> Words:
 def test_wait(operands: LaneOperands) -> RunAtOnce:
     """test_wait: whether the phase is over now."""
     find, write = _wait_of(operands), operands.result(operands.statement.operands["p"], "pred")
+    report = _reports_of(operands)
 
     def run(who: Executor) -> None:
         write(who, _seen(who, find(who)))
+        report(who)
 
     return run
 
@@ -129,9 +163,11 @@ def test_wait(operands: LaneOperands) -> RunAtOnce:
 def try_wait(operands: LaneOperands) -> RunAtOnce:
     """try_wait: goes on once the phase is over, or when nothing else can happen."""
     find, write = _wait_of(operands), operands.result(operands.statement.operands["p"], "pred")
+    report = _reports_of(operands)
 
     def run(who: Executor) -> None:
         wait = find(who)
+        report(who)
         who.pending.before_wait(np.atleast_1d(wait.barriers))
         who.wait_for(wait, _seen(who, wait), write)
 
@@ -146,6 +182,7 @@ AT_ONCE: dict[str, MakeAtOnce] = {
     "mbarrier.expect_tx": arrive,
     "mbarrier.complete_tx": arrive,
     "mbarrier.pending_count": pending_count,
+    "mbarrier.check_layout": check_layout,
     "mbarrier.test_wait": test_wait,
 }
 #: threads that execute it may wait behind it

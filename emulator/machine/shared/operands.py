@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import TypeVar
 
 from dtypes import Array
 from emulator.isa.ordinary.instruction import OrdinaryInstruction
 from emulator.isa.signature import Operand
 from emulator.memory.arena import AccessError, Fault
 from emulator.memory.windows import SHARED, WINDOW_BITS
-from emulator.ptx.program import REGISTER_BITS, Address, Bound, Constant, Statement, items_of
+from emulator.ptx.program import (
+    REGISTER_BITS,
+    Address,
+    Bound,
+    Constant,
+    Register,
+    Statement,
+    items_of,
+)
 
 #: words of the threads that execute a statement: the integer of one thread, or an array with an
 #: entry for each lane or one for all
@@ -30,11 +39,15 @@ def space_of(statement: Statement, bound: Bound) -> str:
     return "cluster" if named == "shared::cluster" else named.partition("::")[0]
 
 
-def constant(statement: Statement, name: str) -> int:
+def word_of(bound: Bound | None) -> int:
     """The word of an immediate operand."""
-    bound = statement.operands[name]
     assert isinstance(bound, Constant)
     return bound.word
+
+
+def constant(statement: Statement, name: str) -> int:
+    """The word of an immediate operand of a statement."""
+    return word_of(statement.operands[name])
 
 
 def sources(statement: Statement) -> Iterator[tuple[Bound | None, str]]:
@@ -59,6 +72,32 @@ def destinations(statement: Statement) -> Iterator[tuple[Bound | None, str]]:
             yield item, word_type(operand)
 
 
+#: an engine's reader and writer of one operand
+R = TypeVar("R")
+W = TypeVar("W")
+
+
+def bound_to(
+    statement: Statement,
+    carry: int | None,
+    reader: Callable[[Bound | None, str], R],
+    writer: Callable[[Bound | None, str], W],
+    number: Callable[[int], R],
+) -> tuple[list[R], list[W]]:
+    """The `sources` and `destinations` of a statement as an engine reads and writes them, and the
+    function's carry behind them; `number` makes the reader of an immediate operand."""
+    reads = [
+        reader(bound, type_) if type_ else number(word_of(bound))
+        for bound, type_ in sources(statement)
+    ]
+    writes = [writer(bound, type_) for bound, type_ in destinations(statement)]
+    if carry is not None and getattr(statement.instruction, "reads_carry", False):
+        reads.append(reader(Register(carry), "pred"))
+    if carry is not None and getattr(statement.instruction, "writes_carry", False):
+        writes.append(writer(Register(carry), "pred"))
+    return reads, writes
+
+
 def _items(operand: Operand, bound: Bound | None) -> tuple[Bound | None, ...]:
     """The registers of a vector; others in braces share the bits of one word."""
     return items_of(bound) if operand.kind == "vector" else (bound,)
@@ -66,8 +105,8 @@ def _items(operand: Operand, bound: Bound | None) -> tuple[Bound | None, ...]:
 
 def signed(bound: Bound) -> int:
     """The number of an immediate operand, which is a word of 64 bits."""
-    assert isinstance(bound, Constant)
-    return bound.word - (1 << 64) if bound.word >> 63 else bound.word
+    word = word_of(bound)
+    return word - (1 << 64) if word >> 63 else word
 
 
 def word_type(operand: Operand) -> str:

@@ -35,7 +35,7 @@ class Terms(NamedTuple):
     """A multiplication: its instruction, with operands and options by name."""
 
     instruction: MatrixInstruction
-    operands: dict[str, Any]
+    operands: dict[str, Array]
     options: dict[str, Any]
 
 

@@ -14,12 +14,14 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-_WARP, _AT_ONCE = 32, 128
+from emulator.layout.lanemap import WARP
+
+_AT_ONCE = 128
 
 
 def within_group(size: int) -> int:
     """The bits of a lane's number that say which place it has in its group."""
-    return min(_WARP, _AT_ONCE // max(size, 4)) - 1
+    return min(WARP, _AT_ONCE // max(size, 4)) - 1
 
 
 def storing_order(lanes: NDArray[np.int64], size: int) -> NDArray[np.int64]:
@@ -27,7 +29,7 @@ def storing_order(lanes: NDArray[np.int64], size: int) -> NDArray[np.int64]:
     reach memory if the last one at a place stays: a lane behind the higher ones of its group."""
     bits = within_group(size)
     count = len(lanes)
-    if count % _WARP == 0 and lanes[-1] - lanes[0] == count - 1 and lanes[0] % _WARP == 0:
+    if count % WARP == 0 and lanes[-1] - lanes[0] == count - 1 and lanes[0] % WARP == 0:
         return _of_whole_warps(count, bits)
     return np.argsort(lanes ^ bits, kind="stable")
 

@@ -11,11 +11,12 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple, Protocol
 
 from emulator.errors import UnsupportedError
+from emulator.layout.lanemap import WARP
 from emulator.machine.options import WARPS_OF_PROCESSOR
 from emulator.machine.shared.operands import Words
 from emulator.machine.shared.place import Index
 
-_AXES, _WARP = "xyzw", 32
+_AXES = "xyzw"
 #: clocks -> bits, and the lowest bit of the time that they show. It counts statements, so that it
 #: rises and is the same in every run; there is one for all
 CLOCKS = {
@@ -58,7 +59,7 @@ class Readers(NamedTuple):
 
     @property
     def lane(self) -> Words:
-        return self.thread % _WARP
+        return self.thread % WARP
 
 
 #: the words of a special register in the threads that read it
@@ -120,7 +121,7 @@ _BY_AXIS: dict[str, Callable[[Readers, int], Words]] = {
 }
 _PLAIN: dict[str, Value] = {
     "%laneid": lambda x: x.lane,
-    "%warpid": lambda x: x.thread // _WARP,
+    "%warpid": lambda x: x.thread // WARP,
     "%lanemask_eq": lambda x: 1 << x.lane,
     "%lanemask_lt": lambda x: (1 << x.lane) - 1,
     "%lanemask_le": lambda x: (2 << x.lane) - 1,

@@ -15,6 +15,7 @@ import numpy as np
 from dtypes import Array
 from emulator.isa.signature import Operand
 from emulator.isa.tcgen05 import Tcgen05
+from emulator.layout.lanemap import WARP
 from emulator.machine.shared import tensor_cores, tensor_order
 from emulator.machine.shared.issuing import (
     Issuer,
@@ -34,8 +35,6 @@ from emulator.memory.mbarrier import Change
 from emulator.memory.space import Space
 from emulator.ptx.program import Bound, Statement, registers_of
 from emulator.warp.tensor_mma import Operands as MmaOperands
-
-_WARP = 32
 
 #: the registers of an operand, as an engine has them
 R = TypeVar("R")
@@ -185,7 +184,7 @@ class _TensorLoad:
         def read() -> list[Array]:
             found = tensor_cores.loaded(ins, memory, address, warp, split)
             if who.watch is not None and not found.defined:
-                lanes = who.lane + np.arange(_WARP)
+                lanes = who.lane + np.arange(WARP)
                 who.watch.tensor_cores.unwritten(lanes, str(ins), self._statement.pc)
             return found.words
 

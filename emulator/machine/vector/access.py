@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import TypeVar
 
 import numpy as np
 
@@ -20,6 +20,8 @@ from emulator.machine.vector.compute import Step, guarded
 from emulator.machine.vector.operands import Read, Write, addresses, reader, selected, writer
 from emulator.machine.vector.strand import Strand
 from emulator.ptx.program import Function, ParameterPlace, Statement, Vector, items_of
+
+W = TypeVar("W", Read, Write)
 
 # --- ld, ldu, st ----------------------------------------------------------------------------------
 
@@ -89,8 +91,8 @@ def together(words: list[Array]) -> Array:
 
 
 def _parts(
-    place: ParameterPlace, type_: str, count: int, make: Callable[..., Any], function: Function
-) -> list[Any]:
+    place: ParameterPlace, type_: str, count: int, make: Callable[..., W], function: Function
+) -> list[W]:
     """Readers or writers of neighbouring elements of a parameter of a call."""
     size = TYPES[type_].size // 8
     return [

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from functools import partial
 
 from dtypes import Array
 from emulator.arith.scalar.rule import bind_arrays
-from emulator.machine.shared import operands
+from emulator.machine.shared.operands import bound_to
 from emulator.machine.vector.operands import Read, Write, active, reader, writer
 from emulator.machine.vector.strand import Strand
-from emulator.ptx.program import Bound, Constant, Function, Register, Statement
+from emulator.ptx.program import Function, Statement
 
 Step = Callable[[Strand], None]
 
@@ -20,40 +20,26 @@ def step(statement: Statement, function: Function) -> Step:
     guard."""
     ins = statement.instruction
     compute = bind_arrays(ins, **statement.selectors)  # type: ignore[arg-type]
-    reads, writes = sources(statement, function), destinations(statement, function)
-    if getattr(ins, "reads_carry", False):
-        reads.append(reader(Register(_carry(function)), "pred", function))
-    if getattr(ins, "writes_carry", False):
-        writes.append(writer(Register(_carry(function)), "pred", function))
-    return guarded(statement, _computation(compute, reads, writes))
+    return guarded(statement, _computation(compute, *operands_of(statement, function)))
 
 
-def sources(statement: Statement, function: Function) -> list[Read]:
-    """Readers of the operands that are read, in order; the items of a vector one by one."""
-    return [_source(bound, type_, function) for bound, type_ in operands.sources(statement)]
+def operands_of(statement: Statement, function: Function) -> tuple[list[Read], list[Write]]:
+    """Readers and writers of the operands, in order; the items of a vector one by one."""
+    read, write = partial(reader, function=function), partial(writer, function=function)
+    return bound_to(statement, function.carry, read, write, _number)
 
 
-def _source(bound: Bound | None, type_: str, function: Function) -> Read:
-    if type_:
-        return reader(bound, type_, function)
-    assert isinstance(bound, Constant)
-    word = bound.word
+def _number(word: int) -> Read:
+    """Rules take an immediate operand as an integer."""
     return lambda s: word  # type: ignore[return-value]
-
-
-def destinations(statement: Statement, function: Function) -> list[Write]:
-    return [writer(bound, type_, function) for bound, type_ in operands.destinations(statement)]
-
-
-def _carry(function: Function) -> int:
-    assert function.carry is not None
-    return function.carry
 
 
 Masked = Callable[[Strand, Array | None], None]
 
 
-def _computation(compute: Callable[..., Any], reads: list[Read], writes: list[Write]) -> Masked:
+def _computation(
+    compute: Callable[..., Array | tuple[Array, ...]], reads: list[Read], writes: list[Write]
+) -> Masked:
     if len(writes) > 1:
 
         def run(s: Strand, mask: Array | None) -> None:

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
 from dtypes import Array
-from emulator.machine.shared.calls import callee_at, check_depth
-from emulator.machine.shared.failure import Failure
+from emulator.machine.shared import control
+from emulator.machine.shared.control import FlowContext
 from emulator.machine.system.externals import EXTERNALS
 from emulator.machine.system.host import Host
-from emulator.machine.vector.issuer import Issuer
-from emulator.machine.vector.operands import active, first_position, reader, selected
-from emulator.machine.vector.strand import Frame, Strand
-from emulator.memory.arena import AccessError
-from emulator.ptx.program import Call, Function, Program, Register, Statement, Targets
+from emulator.machine.vector.issuer import Issuer, of_lane
+from emulator.machine.vector.operands import active, reader
+from emulator.machine.vector.strand import Strand
+from emulator.ptx.program import Call, Register
 
 End = Callable[[Strand], int | None]
 
@@ -26,11 +25,11 @@ def fall_through(pc: int) -> End:
     return lambda s: pc
 
 
-def branch(statement: Statement, function: Function, program: Program) -> End:
-    (target,), following = statement.targets, statement.pc + 1
-    if statement.guard is None:
+def branch(place: FlowContext) -> End:
+    (target,), following = place.statement.targets, place.following
+    if place.statement.guard is None:
         return lambda s: target
-    find = active(statement.guard)
+    find = active(place.statement.guard)
 
     def end(s: Strand) -> int | None:
         mask = find(s)
@@ -45,60 +44,47 @@ def branch(statement: Statement, function: Function, program: Program) -> End:
     return end
 
 
-def indexed_branch(statement: Statement, function: Function, program: Program) -> End:
-    """brx.idx: a lane goes to the target that its index picks."""
-    index = reader(statement.operands["index"], "u32", function)
-    targets = statement.operands["targets"]
-    assert isinstance(targets, Targets)
-    find, following = active(statement.guard), statement.pc + 1
+def _under_guard(make: Callable[[FlowContext], End], place: FlowContext) -> End:
+    """What `make` gives, for the lanes of the guard; the others go on at the next statement."""
+    run, find, pc = make(place), active(place.statement.guard), place.statement.pc
 
     def end(s: Strand) -> int | None:
         mask = find(s)
         if mask is False:
-            return following
-        assert not isinstance(mask, bool)
-        words = index(s)
-        chosen = selected(words, mask)
-        if (wrong := chosen >= len(targets.pcs)).any():
-            reason = f"the index {chosen[wrong][0]} is past the {len(targets.pcs)} targets"
-            raise Failure("target", reason, first_position(wrong, mask))
-        pcs = np.asarray([*targets.pcs, following], np.int64)[np.minimum(words, len(targets.pcs))]
+            return pc + 1
         if mask is not None:
-            pcs = np.where(mask, pcs, following)
-        if len(pcs) == 1 or (pcs == pcs[0]).all():
-            return int(pcs[0])
-        for pc in np.unique(pcs).tolist():
-            s.wave.ready.append(s.part(pcs == pc, pc))
+            assert not isinstance(mask, bool)
+            s.wave.split(s, mask, pc, pc + 1)
+            return None
+        return run(s)
+
+    return end
+
+
+def _parts(s: Strand, words: Array) -> list[tuple[int, Strand]]:
+    """Each word, ascending, with the lanes that hold it."""
+    found = np.unique(words).tolist()
+    return [(word, s.part(words == word, s.pc) if len(found) > 1 else s) for word in found]
+
+
+def indexed_branch(place: FlowContext) -> End:
+    choose = control.indexed_branch(place, partial(reader, function=place.function))
+
+    def end(s: Strand) -> int | None:
+        parts = _parts(s, np.asarray(choose(s)))
+        if len(parts) == 1:
+            return parts[0][0]
+        for pc, part in parts:
+            part.pc = pc
+            s.wave.ready.append(part)
         return None
 
     return end
 
 
-def leave(statement: Statement, function: Function, program: Program) -> End:
-    """ret: back to the caller; a kernel's thread ends."""
-    if function.is_kernel:
-        return end_threads(statement, function, program)
-    return _under_guard(statement, lambda s: _return(s, program))
-
-
-def _return(s: Strand, program: Program) -> int:
-    frame = s.frames[-1]
-    call = program.statements[frame.return_pc - 1].call
-    assert call is not None
-    results = [frame.read(i) for i in frame.function.result_registers]
-    if not s.wave.pending.at_once:
-        s.wave.products.forget(s.wave.warpgroups_in_grid(s.lanes), len(s.frames))
-    s.leave()
-    for index, words in zip(call.results, results, strict=True):
-        s.write(index, words)
-    if s.wave.watch is not None:
-        s.wave.watch.returned(s, frame, call.results)
-    return frame.return_pc
-
-
-def end_threads(statement: Statement, function: Function, program: Program) -> End:
+def end_threads(place: FlowContext) -> End:
     """exit, and ret of a kernel."""
-    find, following = active(statement.guard), statement.pc + 1
+    find, following = active(place.statement.guard), place.following
 
     def end(s: Strand) -> int | None:
         mask = find(s)
@@ -111,97 +97,59 @@ def end_threads(statement: Statement, function: Function, program: Program) -> E
     return end
 
 
-def call(statement: Statement, function: Function, program: Program) -> End:
+def leave(place: FlowContext) -> End:
+    """ret: back to the caller; a kernel's thread ends."""
+    if place.function.is_kernel:
+        return end_threads(place)
+    return _under_guard(lambda place: lambda s: control.leave(s, place.program), place)
+
+
+def call(place: FlowContext) -> End:
     """A call of a function of the module, of one that the system has, or through a pointer."""
-    passed = statement.call
+    passed, following = place.statement.call, place.following
     assert passed is not None
     if passed.function in EXTERNALS:
-        return _external(statement, passed, function)
+        return _external(place, passed)
     if passed.function is not None:
-        callee = program.functions[passed.function]
-        return _under_guard(statement, lambda s: _enter(s, callee, statement))
+        callee = place.program.functions[passed.function]
+        return lambda s: control.enter(s, callee, passed, following)
     assert passed.register is not None
-    pointer = reader(Register(passed.register), "u64", function)
+    pointer = reader(Register(passed.register), "u64", place.function)
 
     def choose(s: Strand) -> int | None:
         words = pointer(s)
-        if len(words) > 1 and (words != words[0]).any():
-            firsts = sorted(np.unique(words, return_index=True)[1].tolist())
-            callees = {
-                int(words[i]): callee_at(program, int(words[i]), passed, function, i)
-                for i in firsts
-            }
-            for word, callee in sorted(callees.items()):
-                part = s.part(words == word, statement.pc)
-                part.pc = _enter(part, callee, statement)
-                s.wave.ready.append(part)
-            return None
-        return _enter(s, callee_at(program, int(words[0]), passed, function), statement)
+        firsts = sorted(np.unique(words, return_index=True)[1].tolist())
+        callees = {
+            int(words[i]): control.callee_at(int(words[i]), passed, place, i) for i in firsts
+        }
+        parts = _parts(s, words)
+        for word, part in parts:
+            pc = control.enter(part, callees[word], passed, following)
+            if part is s:
+                return pc
+            part.pc = pc
+            s.wave.ready.append(part)
+        return None
 
-    return _under_guard(statement, choose)
-
-
-def _under_guard(statement: Statement, run: End) -> End:
-    """`run` for the lanes of the guard; the others go on at the next statement."""
-    find = active(statement.guard)
-
-    def end(s: Strand) -> int | None:
-        mask = find(s)
-        if mask is False:
-            return statement.pc + 1
-        if mask is not None:
-            assert not isinstance(mask, bool)
-            s.wave.split(s, mask, statement.pc, statement.pc + 1)
-            return None
-        return run(s)
-
-    return end
+    return choose
 
 
-def _enter(s: Strand, callee: Function, statement: Statement) -> int:
-    passed = statement.call
-    assert passed is not None
-    check_depth(len(s.frames), 0)
-    arguments = [s.read(bound.index) for bound in passed.arguments if isinstance(bound, Register)]
-    local = -(-s.wave.stack_top(s) // 16) * 16
-    frame = Frame(callee, s.lanes, local=local)
-    frame.return_pc = statement.pc + 1
-    s.wave.grid.need_local(s.wave, local + callee.local_bytes)
-    for index, words in zip(callee.parameter_registers, arguments, strict=True):
-        frame.registers[index] = words
-    if s.wave.watch is not None:
-        s.wave.watch.entered(s, frame, passed.arguments)
-    s.enter(frame)
-    return callee.first
-
-
-def _external(statement: Statement, passed: Call, function: Function) -> End:
-    run, following = EXTERNALS[passed.function or ""], statement.pc + 1
+def _external(place: FlowContext, passed: Call) -> End:
+    run, following = EXTERNALS[passed.function or ""], place.following
+    arguments = [bound.index for bound in passed.arguments if isinstance(bound, Register)]
 
     def end(s: Strand) -> int | None:
-        given = [
-            _integers(s.spread(s.read(bound.index)))
-            for bound in passed.arguments
-            if isinstance(bound, Register)
-        ]
-        values = [_called(run, s, i, [words[i] for words in given]) for i in range(len(s))]
+        given, values = [_integers(s.spread(s.read(index))) for index in arguments], []
+        for i in range(len(s)):
+            with of_lane(i):
+                values.append(run(Host(Issuer(s, i, ())), [words[i] for words in given]))
         for index in passed.results:
             s.write(index, _words_like(s.read(index), values))
         if s.wave.watch is not None:
             s.wave.watch.written(s, passed.results)
         return following
 
-    return _under_guard(statement, end)
-
-
-def _called(run: Callable[..., int], s: Strand, index: int, arguments: list[int]) -> int:
-    try:
-        return run(Host(Issuer(s, index, ())), arguments)
-    except Failure as failure:
-        failure.index = index
-        raise
-    except AccessError as error:
-        raise AccessError(replace(error.fault, index=index)) from None
+    return end
 
 
 def _integers(words: Array) -> list[int]:
@@ -219,22 +167,13 @@ def _words_like(held: Array, values: list[int]) -> Array:
     return np.ascontiguousarray(raw[:, : held.shape[1]])
 
 
-def trap(statement: Statement, function: Function, program: Program) -> End:
-    """trap: the grid ends with an error; brkpt, which a debugger would catch, too."""
-
-    def end(s: Strand) -> int | None:
-        raise Failure("trap", f"{statement.name} was executed", 0)
-
-    return _under_guard(statement, end)
-
-
 #: first word of an opcode -> what ends a block
-ENDS: dict[str, Callable[[Statement, Function, Program], End]] = {
+ENDS: dict[str, Callable[[FlowContext], End]] = {
     "bra": branch,
-    "brx": indexed_branch,
+    "brx": partial(_under_guard, indexed_branch),
     "ret": leave,
     "exit": end_threads,
-    "call": call,
-    "trap": trap,
-    "brkpt": trap,
+    "call": partial(_under_guard, call),
+    "trap": partial(_under_guard, control.trap),
+    "brkpt": partial(_under_guard, control.trap),
 }

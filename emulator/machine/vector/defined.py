@@ -13,20 +13,20 @@ from typing import TYPE_CHECKING
 
 from emulator.errors import UndefinedError
 from emulator.isa.matrix import MatrixInstruction
+from emulator.machine.shared.operands import word_of
 from emulator.machine.shared.ordering import WgmmaOrder
 from emulator.machine.shared.state import unwritten
 from emulator.machine.vector.compute import Step
 from emulator.machine.vector.control import End
 from emulator.machine.vector.lanes import together_in_groups
 from emulator.machine.vector.operands import active, reader
-from emulator.machine.vector.strand import Strand
+from emulator.machine.vector.strand import WARPGROUP, Strand
 from emulator.ptx.program import Address, Bound, Constant, Function, Statement, Vector, registers_of
 
 if TYPE_CHECKING:
     from emulator.machine.shared.state import WarpState
     from emulator.ptx.statements import Text
 
-_WARPGROUP = 128
 _EFFECTS: dict[str, Callable[[WgmmaOrder, int], None]] = {
     "wgmma.fence": lambda order, _: order.fence(),
     "wgmma.commit_group": lambda order, _: order.commit(),
@@ -93,7 +93,7 @@ class Defined:
 
     def _ordinary(self, reads: list[int], writes: list[int]) -> _Check:
         read, order = tuple(dict.fromkeys(reads)), self._state.order
-        if self._state.lanes < _WARPGROUP:
+        if self._state.lanes < WARPGROUP:
             return lambda s: _check_written(s, read)
         names = [self._name(index) for index in read]
         results = [self._name(index) for index in writes]
@@ -141,8 +141,7 @@ class Defined:
     ) -> Step:
         """wgmma.fence, commit_group and wait_group."""
         bound = next(iter(statement.operands.values()), Constant(0))
-        assert isinstance(bound, Constant)
-        find, state, count = active(statement.guard), self._state, bound.word
+        find, state, count = active(statement.guard), self._state, word_of(bound)
         guard = self._guard(statement)
 
         def watched(s: Strand) -> None:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from dtypes import Array
 from emulator.machine.options import Order
 from emulator.machine.report import failure_of
-from emulator.machine.shared.calls import MOST_LOCAL, check_local
+from emulator.machine.shared.control import MOST_LOCAL, FlowContext, check_local
 from emulator.machine.shared.failure import (
     VAIN_POLLS,
     VAIN_STATEMENTS,
@@ -95,7 +95,7 @@ class Blocks(dict[int, Block]):
         return cast(Step, self._watched(step, statement, function))
 
     def _end(self, statement: Statement, function: Function) -> control.End:
-        end = control.ENDS[statement.name](statement, function, self._program)
+        end = control.ENDS[statement.name](FlowContext(statement, function, self._program))
         if self._checks is not None:
             end = self._checks.end(statement, function, end)
         return self._watched(end, statement, function)
@@ -261,7 +261,7 @@ class Grid:
         memory = self.shared_bytes + self.function.local_bytes * self.threads
         if self.watch is not None:
             memory += self.watch.bytes_of_block(self.shared_bytes)
-        lanes = -(-self.threads // 32) * 32
+        lanes = -(-self.threads // WARP) * WARP
         count = max(1, min(self.lanes_together() // lanes, _MEMORY // max(1, memory)))
         if self._may_cancel:
             count = min(count, self.processors)

@@ -152,13 +152,13 @@ class Executor:
 
     @property
     def stack_top(self) -> int:
-        return self.wave.stack_top(self.strand)
+        return self.strand.frames[-1].top
 
     def set_stack(self, end: int) -> None:
         self.strand.frames[-1].stack = end
 
     def need_local(self, size: int) -> None:
-        self.wave.grid.need_local(self.wave, size)
+        self.strand.need_local(size)
 
     # --- mbarriers ---
 
@@ -216,9 +216,9 @@ class Executor:
             wave.clusters.passed(going.lanes)
         raise Parked
 
-    def put_barriers(self, barriers: Words, counts: Words) -> None:
-        wave = self.wave
-        mbarriers.words_of(wave)[barriers] = init_words(np.broadcast_to(counts, np.shape(barriers)))
+    def put_barriers(self, barriers: Words, counts: Words, layout: int) -> None:
+        wave, each = self.wave, np.broadcast_to(counts, np.shape(barriers))
+        mbarriers.words_of(wave)[barriers] = init_words(each, layout)
         wave.ledger[barriers] = 0
         wave.grid.progress += 1
 

@@ -156,15 +156,15 @@ class Fetch(MatrixOperands[Read, Registers]):
             lambda x, bound: Registers(x, bound, function, lanes),
         )
 
-    def __call__(self, s: Strand) -> tuple[dict[str, object], dict[str, object]]:
+    def __call__(self, s: Strand) -> tuple[dict[str, Array], dict[str, Any]]:
         """Operands and options."""
         operands = {name: vector.read(s) for name, vector in self.read_vectors.items()}
         words, options = self.words(s)
         return operands | words, self.constants | options
 
-    def words(self, s: Strand) -> tuple[dict[str, Any], dict[str, Any]]:
+    def words(self, s: Strand) -> tuple[dict[str, Array], dict[str, Any]]:
         """The operands and options that are one register, or one word for all lanes."""
-        operands: dict[str, Any] = {}
+        operands: dict[str, Array] = {}
         options: dict[str, Any] = {}
         for name, read in self.singles.items():
             words = read(s)

@@ -107,8 +107,10 @@ class Issuer:
 
 
 def word_at(words: Array, i: int) -> int:
-    """The word of the lane at a position; one word may stand for all."""
-    return int(words[i if len(words) > 1 else 0])
+    """The word of the lane at a position; one word may stand for all. Those
+    of 128 bits are in pairs."""
+    word = words[i if len(words) > 1 else 0]
+    return int(word) if words.ndim == 1 else int.from_bytes(word.tobytes(), "little")
 
 
 @contextmanager

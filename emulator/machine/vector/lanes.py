@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
@@ -12,7 +11,7 @@ from emulator.arith.scalar.rule import bind_arrays
 from emulator.machine.shared.failure import Failure
 from emulator.machine.shared.operands import ordinary
 from emulator.machine.shared.waiting import State
-from emulator.machine.vector.compute import destinations, guarded, sources
+from emulator.machine.vector.compute import guarded, operands_of
 from emulator.machine.vector.operands import reader
 from emulator.machine.vector.strand import WARP, Parked, Strand
 from emulator.ptx.program import Function, Statement
@@ -117,7 +116,7 @@ def step(statement: Statement, function: Function) -> Callable[[Strand], None]:
     """shfl, vote, match, redux, elect, activemask, by the rules of `arith.scalar.lanes`."""
     ins = ordinary(statement)
     compute = bind_arrays(ins)
-    reads, writes = sources(statement, function), destinations(statement, function)
+    reads, writes = operands_of(statement, function)
     mask = reads[-1] if "membermask" in statement.signature else None
 
     def run(s: Strand) -> None:
@@ -134,7 +133,9 @@ def step(statement: Statement, function: Function) -> Callable[[Strand], None]:
     return run
 
 
-def _by_mask(compute: Callable[..., Any], words: list[Array], active: Array) -> tuple[Array, ...]:
+def _by_mask(
+    compute: Callable[..., Array | tuple[Array, ...]], words: list[Array], active: Array
+) -> tuple[Array, ...]:
     """Results of all lanes; those of a warp with one membermask, the last operand, compute
     together."""
     masks = np.broadcast_to(words[-1] if words else np.uint32(0), active.shape)

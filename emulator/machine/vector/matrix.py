@@ -17,13 +17,14 @@ from emulator.isa.instruction import Instruction
 from emulator.isa.matrix import MatrixInstruction
 from emulator.isa.movement import ROW_BYTES, Movement
 from emulator.isa.wmma import WmmaMultiply, WmmaTransfer
+from emulator.machine.shared.fragments import check_rows
 from emulator.machine.vector import kernels, memory, wgmma
 from emulator.machine.vector.fragments import Fetch, Registers, one_for_all, whole
 from emulator.machine.vector.lanes import together
 from emulator.machine.vector.operands import addresses, reader
 from emulator.machine.vector.strand import WARP, Strand
 from emulator.machine.vector.wave import Wave
-from emulator.memory.arena import AccessError, Fault
+from emulator.memory.arena import AccessError
 from emulator.memory.space import Space
 from emulator.ptx.program import Address, Bound, Function, Statement
 from emulator.warp import move, multiply, wmma
@@ -142,7 +143,7 @@ def _rows_of(s: Strand, ins: Movement, given: Array) -> Array:
     """Addresses ``(warps, 32)`` in the shared memory of all blocks of the wave."""
     inside = s.spread(given).astype(np.int64).reshape(-1, WARP)
     used = inside[:, : ins.rows]
-    _check_rows(s, ins, used)
+    check_rows(ins, used, s.wave.shared_limit)
     starts = s.marks.get("shared of warps")
     if starts is None:
         starts = s.marks["shared of warps"] = s.wave.row(s)[::WARP, None] * s.wave.shared_bytes
@@ -154,22 +155,6 @@ def _tell_rows(s: Strand, places: Array, *, write: bool) -> None:
     if s.wave.watch is not None:
         lanes = s.lanes.reshape(-1, WARP)[:, : places.shape[1]].reshape(-1)
         s.wave.watch.rows(lanes, places.reshape(-1), ROW_BYTES, write=write)
-
-
-def _check_rows(s: Strand, ins: Movement, places: Array) -> None:
-    """AccessError, with the lane, for a row outside of shared memory or misaligned."""
-    last = s.wave.shared_limit - ROW_BYTES
-    bits = int(np.bitwise_or.reduce(places, axis=None))
-    if int(places.max()) <= last and bits % ROW_BYTES == 0:
-        return
-    wrong = (places > last) | (places % ROW_BYTES != 0)
-    warp, row = (int(i) for i in np.argwhere(wrong)[0])
-    address = int(places[warp, row])
-    what, kind = f"is no multiple of {ROW_BYTES}", "misaligned"
-    if address > last:
-        what, kind = f"leaves shared memory, which has {s.wave.shared_limit} bytes", "out of bounds"
-    reason = f"{ins.family}: the address of lane {row}, {address:#x}, {what}"
-    raise AccessError(Fault(warp * WARP + row, address, kind, reason))
 
 
 def _flat_shared(s: Strand) -> Space:

@@ -141,7 +141,7 @@ def access(
     """
     try:
         if space in _OF_ARENA:
-            addresses = _generic_in(space, addresses)
+            addresses = generic_in(space, addresses)
             return _in_arena(s.wave, addresses, size, run, None, write)
         if space == "":
             return _generic(who(s, positions), addresses, size, run, write)
@@ -157,7 +157,7 @@ def at_positions(error: AccessError, positions: Positions) -> AccessError:
     return AccessError(replace(error.fault, index=int(positions[error.fault.index])))
 
 
-def _generic_in(space: str, addresses: Addresses) -> Addresses:
+def generic_in(space: str, addresses: Addresses) -> Addresses:
     """Generic addresses of addresses in a space of the arena."""
     return (addresses & _INSIDE) + _PARAMETERS if space == "param" else addresses
 
@@ -383,7 +383,7 @@ def bytes_at(
         if space != elsewhere:
             addresses = addresses & _INSIDE
     if space in _OF_ARENA:
-        addresses = _generic_in(space, addresses)
+        addresses = generic_in(space, addresses)
         if alignment > 1 and (addresses & np.uint64(alignment - 1)).any():
             index = int(np.argmax((addresses & np.uint64(alignment - 1)) != 0))
             reason = f"address {int(addresses[index]):#x} is no multiple of {alignment}"

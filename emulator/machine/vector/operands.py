@@ -181,12 +181,6 @@ def addresses(bound: Bound, function: Function) -> Callable[[Strand], NDArray[np
     return lambda s: (s.read(index).astype(np.uint32) + add).astype(np.uint64)
 
 
-def first_position(wrong: Array, mask: Array | None) -> int:
-    """Position in its strand of the first wrong lane, of flags for the lanes of a mask."""
-    index = int(np.argmax(wrong))
-    return index if mask is None else int(np.flatnonzero(mask)[index])
-
-
 def selected(words: Array, mask: Array | None) -> Array:
     """The words of the lanes of a mask; one word for all stays that."""
     return words if mask is None or len(words) == 1 else words[mask]

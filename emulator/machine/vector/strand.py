@@ -21,14 +21,15 @@ from numpy.typing import NDArray
 
 from dtypes import Array
 from emulator.errors import UnsupportedError
+from emulator.layout.lanemap import WARP as WARP
+from emulator.layout.lanemap import WARPGROUP as WARPGROUP
+from emulator.machine.shared.control import CallFrame
 from emulator.machine.shared.waiting import State
 
 if TYPE_CHECKING:
-    from emulator.ptx.program import Function
+    from emulator.ptx.program import Call, Function
 
 Lanes = NDArray[np.int64]
-
-WARP, WARPGROUP = 32, 128
 
 
 class Parked(Exception):
@@ -40,13 +41,10 @@ def _spread(words: Array, count: int) -> Array:
     return words if len(words) == count else np.broadcast_to(words, (count, *words.shape[1:]))
 
 
-class Frame:
+class Frame(CallFrame):
     """One call of a function: its registers, as far as this strand has read or written them."""
 
-    __slots__ = (
-        "base", "callers_forgot", "fetched", "function", "lanes", "local", "places", "registers",
-        "return_pc", "stack",
-    )  # fmt: skip
+    __slots__ = ("base", "callers_forgot", "fetched", "lanes", "places", "registers")
 
     def __init__(
         self,
@@ -55,19 +53,17 @@ class Frame:
         base: Frame | None = None,
         local: int = 0,
         places: Lanes | None = None,
+        return_pc: int = -1,
     ) -> None:
-        self.function = function
+        super().__init__(function, local, return_pc)
+        if base:
+            self.local, self.return_pc, self.stack = base.local, base.return_pc, base.stack
         self.lanes = lanes
         #: what the registers are taken from that are None here, and where the lanes stand in it
         self.base, self.places = base, places
         self.registers: list[Array | None] = [None] * len(function.registers)
         #: what was taken from there, by index: all else was written
         self.fetched: dict[int, Array] = {}
-        #: where a return goes on, and where the frame's local memory starts
-        self.return_pc: int = base.return_pc if base else -1
-        self.local: int = base.local if base else local
-        #: the end of what alloca has taken; 0: nothing
-        self.stack: int = base.stack if base else 0
         #: the frames below hold no more than what is read once this one returns
         self.callers_forgot = False
 
@@ -75,6 +71,9 @@ class Frame:
         """The words of a register; zeros where nothing ever wrote it."""
         words = self.registers[index]
         return self._fetch(index) if words is None else words
+
+    def take(self, index: int, other: Frame, given: int) -> None:
+        self.registers[index] = other.read(given)
 
     def was_written(self, index: int) -> bool:
         """True if any lane's path wrote a register."""
@@ -200,16 +199,30 @@ class Strand:
         """Words of all lanes, also where one word stands for all; not to be written to."""
         return _spread(words, len(self.lanes))
 
-    def enter(self, frame: Frame) -> None:
-        """Calls a function."""
+    # --- calls: a `Caller` of `machine.shared.control` ---
+
+    def begin(self, callee: Function, local: int, return_pc: int) -> Frame:
+        return Frame(callee, self.lanes, local=local, return_pc=return_pc)
+
+    def enter(self, frame: Frame, call: Call) -> None:
+        if self.wave.watch is not None:
+            self.wave.watch.entered(self, frame, call.arguments)
         self.frames = [*self.frames, frame]
         self.read = frame.read
 
-    def leave(self) -> Frame:
-        """Returns from a function; the frame that was left."""
+    def leave(self, call: Call) -> Frame:
+        wave = self.wave
+        if not wave.pending.at_once:
+            wave.products.forget(wave.warpgroups_in_grid(self.lanes), len(self.frames))
         *self.frames, left = self.frames
         self.read = self.frames[-1].read
+        if wave.watch is not None:
+            wave.watch.returned(self, left, call.results)
         return left
+
+    def need_local(self, size: int) -> None:
+        """Makes room for so many bytes of local memory in each thread."""
+        self.wave.grid.need_local(self.wave, size)
 
     @property
     def place(self) -> tuple[int, ...]:

@@ -8,6 +8,7 @@ from there when all lanes have ended.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +28,7 @@ from emulator.machine.vector.strand import Frame, Strand, joined
 from emulator.machine.vector.wave import Wave
 from emulator.memory.arena import AccessError
 from emulator.memory.space import Space
-from emulator.ptx.names import place_name
+from emulator.ptx.names import Symbol, place_name
 from emulator.ptx.statements import Text, at_place
 
 if TYPE_CHECKING:
@@ -190,8 +191,12 @@ class Source:
         position = source.position(statement.at)
         return Place("statements", position.line, position.column, source.statement(statement.at))
 
+    @property
+    def shared_symbols(self) -> Collection[Symbol]:
+        return self._state.declared.symbols()
+
     def shared_name(self, offset: int, size: int = 0) -> str:
-        return place_name(self._state.declared.symbols(), offset, size)
+        return place_name(self.shared_symbols, offset, size)
 
     def blocks_done(self, count: int) -> None:
         """Nobody is told."""

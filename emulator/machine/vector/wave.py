@@ -145,18 +145,13 @@ class Wave:
         grid = self.grid
         self.warps_per_cta = -(-grid.threads // WARP)
         self.lanes_per_cta: int = self.warps_per_cta * WARP
-        #: for each lane the number of its thread in the block
-        numbers = _numbered(self.lanes_per_cta, grid.threads, len(self.ctas))
-        self.thread, self._started, alive, self._bits = numbers
-        self.alive: NDArray[np.bool_] = alive.copy()
+        #: for each lane the number of its thread in the block, and whether it has not ended
+        self.thread, self._started, self.alive, self._bits = self._numbers()
         #: changes whenever lanes end
         self.version = 0
         #: bytes of a row of shared memory, and those that may be accessed
         self.shared_bytes, self.shared_limit = grid.shared_bytes, grid.shared_limit
-        if memory is None:
-            rows = len(self.ctas), grid.shared_bytes
-            memory = zeros(math.prod(rows)).reshape(rows)
-        self.shared = memory
+        self.shared = self._shared_memory() if memory is None else memory
         self.local = np.zeros((len(self.thread), 0), np.uint8)
         #: bytes of it that threads may use: there may be room for more
         self.local_bytes = 0
@@ -201,10 +196,18 @@ class Wave:
 
     def renew(self) -> None:
         """Nothing has happened yet: the same blocks may run once more."""
-        self.alive[self._started], self._bits = True, None
+        _, _, self.alive, self._bits = self._numbers()
         self.version = self.executed = self.vain = 0
         self.ready, self.waiting = [], []
         self.tensor, self.pairs = {}, Pairs()
+
+    def _numbers(self) -> tuple[Lanes, Lanes, Array, Bits | None]:
+        return _numbered(self.lanes_per_cta, self.grid.threads, len(self.ctas))
+
+    def _shared_memory(self) -> Array:
+        """A row of zeros for each block."""
+        rows = len(self.ctas), self.shared_bytes
+        return zeros(math.prod(rows)).reshape(rows)
 
     def renew_barriers(self) -> None:
         """Nobody has arrived at a barrier yet."""
@@ -229,7 +232,12 @@ class Wave:
             self.left.append(frame if gone is None else Frame(frame.function, lanes, frame))
         if self.watch is not None:
             self.watch.ended(lanes)
-        self.alive[slice(None) if len(lanes) == len(self.alive) else lanes] = False
+        if len(lanes) == len(self.alive):
+            self.alive = np.broadcast_to(np.False_, self.alive.shape)
+        else:
+            if not self.alive.flags.writeable:  # those of all waves
+                self.alive = self.alive.copy()
+            self.alive[lanes] = False
         self._bits = None
         self.version += 1
         self.grid.progress += 1
@@ -506,9 +514,7 @@ class Wave:
         """The warps that a strand's lanes belong to."""
         found: Warps | None = strand.marks.get("warps")
         if found is None and len(strand) == len(self.thread):
-            numbers = np.arange(len(strand) // WARP)
-            bits = np.full(len(numbers), 0xFFFFFFFF, np.uint32)
-            found = strand.marks["warps"] = Warps(numbers, numbers * WARP, bits)
+            found = strand.marks["warps"] = _every_warp(len(strand) // WARP)
         if found is None:
             found = strand.marks["warps"] = Warps.of(strand.lanes)
         return found
@@ -537,11 +543,6 @@ class Wave:
     @property
     def launch(self) -> RunningLaunch:
         return self.grid.launch
-
-    def stack_top(self, strand: Strand) -> int:
-        """First byte of local memory that no frame of a strand takes."""
-        frame = strand.frames[-1]
-        return max(frame.stack, frame.local + frame.function.local_bytes)
 
     def row(self, strand: Strand) -> Lanes:
         """For each lane the number of its thread block in the wave."""
@@ -582,6 +583,16 @@ def _numbered_of(lanes: int, threads: int, blocks: int) -> tuple[Lanes, Lanes, A
     for shared in (thread, started, alive, bits):
         shared.flags.writeable = False
     return thread, started, alive, bits
+
+
+@lru_cache(maxsize=2)
+def _every_warp(count: int) -> Warps:
+    """So many warps with all their lanes."""
+    numbers = np.arange(count)
+    every = Warps(numbers, numbers * WARP, np.full(count, 0xFFFFFFFF, np.uint32))
+    for shared in every:
+        shared.flags.writeable = False
+    return every
 
 
 def order(strand: Strand) -> tuple[int, int, int]:

@@ -17,12 +17,11 @@ from emulator.errors import OperandError
 from emulator.isa.movement import parse
 from emulator.layout.addressing import Int64
 from emulator.layout.fragment import Fragment
+from emulator.layout.lanemap import WARP
 from emulator.memory.space import Space
 from emulator.tools.faults.kernel import Mistake, RecordedKernel, Rows, Variant
 from emulator.tools.faults.layouts import RowLayout, find_layout, fit_layouts, row_bytes
 from emulator.warp import move
-
-_WARP = 32
 
 
 def load_rows(fragment: Fragment, rows: Rows) -> Array:
@@ -39,7 +38,7 @@ def load_rows(fragment: Fragment, rows: Rows) -> Array:
         )
     ins = parse(f"ldmatrix.sync.aligned.m8n8.x{count}{'.trans' if rows.trans else ''}.shared.b16")
     steps = len(rows.addresses)
-    each = rows.addresses.reshape(steps * fragment.lanes // _WARP, _WARP)
+    each = rows.addresses.reshape(steps * fragment.lanes // WARP, WARP)
     words = move.load(ins, each, Space.of(rows.shared, "shared"))
     return words.reshape(steps, fragment.lanes, count)
 
@@ -56,12 +55,12 @@ def _wanted(kernel: RecordedKernel, name: str, codes: Array, trans: bool) -> _Wa
     fragment = kernel.ins.fragment(name)
     per_register = fragment.elements // fragment.registers
     lane = np.arange(fragment.lanes)
-    tile, line = lane % _WARP // 8, lane % 8
+    tile, line = lane % WARP // 8, lane % 8
     tile = tile % fragment.registers  # addresses of further lanes do not count
     # Line i of a tile goes to lanes 4 i …, with .trans to halves of lanes i / 2, i / 2 + 4, …
     holder = line // 2 if trans else 4 * line
     element = tile * per_register + (line % 2 * per_register // 2 if trans else 0)
-    row, col = fragment.coords[lane // _WARP * _WARP + holder, element].T.astype(np.int64)
+    row, col = fragment.coords[lane // WARP * WARP + holder, element].T.astype(np.int64)
     along_k, across = (row, col) if name == "b" else (col, row)
     k = fragment.shape[0 if name == "b" else 1]
     along_k = along_k + k * np.arange(kernel.steps)[:, None]
@@ -74,7 +73,7 @@ def _wanted(kernel: RecordedKernel, name: str, codes: Array, trans: bool) -> _Wa
 
 def _used(fragment: Fragment, addresses: Int64) -> Int64:
     """Those of the lanes whose addresses count: the first 8 of each tile, in every warp."""
-    warps = addresses.reshape(len(addresses), fragment.lanes // _WARP, _WARP)
+    warps = addresses.reshape(len(addresses), fragment.lanes // WARP, WARP)
     return warps[..., : 8 * fragment.registers].reshape(len(addresses), -1)
 
 
@@ -154,7 +153,7 @@ def _lanes(fragment: Fragment, have: Int64, want: Int64) -> str:
     """The first lane whose address is not that of its row."""
     step, at = (int(x) for x in np.argwhere(have != want)[0])
     per_warp = 8 * fragment.registers
-    lane = at // per_warp * _WARP + at % per_warp
+    lane = at // per_warp * WARP + at % per_warp
     where = f"lane {lane}" + (f" of step {step}" if len(have) > 1 else "")
     return (
         f"{where} {int(want[step, at]):#x} instead of {int(have[step, at]):#x}; "

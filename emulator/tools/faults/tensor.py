@@ -21,6 +21,7 @@ from emulator.errors import EmulatorError, OperandError, runs
 from emulator.isa.tensor_matrix import TensorMatrixInstruction
 from emulator.layout.addressing import SWIZZLES
 from emulator.layout.instruction_descriptor import InstructionDescriptor
+from emulator.layout.lanemap import WARP
 from emulator.layout.mma_kinds import KINDS, MmaKind
 from emulator.layout.shared_descriptor import SharedMemoryDescriptor, operand_tile
 from emulator.layout.tensor_memory import LANES, QUARTER, shown_places
@@ -40,7 +41,6 @@ Bool = NDArray[np.bool_]
 _SHARED, _B_START = 1 << 18, 1 << 17
 #: columns of tensor memory where scales and metadata lie, behind D
 _SCALE_A, _SCALE_B, _METADATA, _COLUMNS = 256, 320, 384, 512
-_WARP = 32
 
 
 @dataclass(frozen=True)
@@ -434,8 +434,8 @@ MISTAKES = (
             "c", "the first step does not read the old D (C counts as zero)",
             accumulates="without")),
     Mistake("issued by a whole warp", "Every thread that reaches tcgen05.mma issues one: elect a "
-            "thread.", _changed("", f"{_WARP} threads issue each instruction",
-                                lambda x: x.scale_a is None and x.nibbles is None, issues=_WARP)),
+            "thread.", _changed("", f"{WARP} threads issue each instruction",
+                                lambda x: x.scale_a is None and x.nibbles is None, issues=WARP)),
     Mistake("accumulator", "enable-input-d must be true from the second step on.",
             _changed("c", "every step starts from zero", _has_steps, accumulates="never")),
     Mistake("loop over k", "Each step along k adds its bytes / 16 to the start field.",

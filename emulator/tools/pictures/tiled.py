@@ -15,7 +15,7 @@ from emulator.layout.lanemap import Index
 
 #: warps along m and along n
 Warps = tuple[int, int]
-_MOST_WARPS, _WARP = 32, 32
+_MOST_WARPS = 32
 
 
 def check_warps(ins: Instruction, given: object) -> Warps:

@@ -22,6 +22,9 @@ _PROPERTIES = {
     "MipmapFilterMode": (24, "I"), "MipmapLevelBias": (28, "f"), "MipmapLevelClamp": (32, "ff"),
 }  # fmt: skip
 _BORDER = 40
+#: what one is before the program says otherwise (on an H200): coordinates are clamped, texels f32
+_UNSET = struct.pack("<3I", *[1] * 3).ljust(textures.TEXTURE_BYTES, b"\0")
+_FLOAT = 0x20
 
 
 @dataclass(eq=False)
@@ -29,11 +32,11 @@ class TextureReference:
     """A variable of type .texref."""
 
     #: a CUDA_TEXTURE_DESC
-    how: bytearray = field(default_factory=lambda: bytearray(textures.TEXTURE_BYTES))
+    how: bytearray = field(default_factory=lambda: bytearray(_UNSET))
     #: a CUDA_RESOURCE_DESC; empty: no texels were given
     what: bytes = b""
     #: CUarray_format and channels
-    format: tuple[int, int] = (0, 0)
+    format: tuple[int, int] = (_FLOAT, 1)
 
     def give(self, form: str, kind: int, *words: int) -> None:
         """Gives it the texels that a CUDA_RESOURCE_DESC describes. Raises CudaError for what no

@@ -101,10 +101,8 @@ class TextureObject:
         )
         border = cast("tuple[float, float, float, float]", struct.unpack_from("<4f", self.raw, 40))
         shape, levels = self.resource.shape, self.resource.mipmaps
-        asked = set(modes[: shape.rank])
+        asked = modes[: shape.rank]
         refuse_if(max(asked) >= len(_ADDRESSES) or max(filter_, level_filter) >= len(_FILTERS))
-        if len(asked) > 1:
-            raise UnsupportedError("axes with different address modes are not modelled here")
         if anisotropy > 1:
             raise UnsupportedError("anisotropy is not modelled here")
         small = FORMATS[shape.format] in ("uint8", "uint16", "int8", "int16")
@@ -114,7 +112,7 @@ class TextureObject:
             layered=shape.is_layered,
             cube=shape.is_cube,
             mipmaps=[level.array() for level in levels],
-            address=_ADDRESSES[asked.pop()],
+            address=[_ADDRESSES[mode] for mode in asked],
             border=border,
             filter=_FILTERS[filter_],
             unit_coordinates=bool(flags & UNIT_COORDINATES),

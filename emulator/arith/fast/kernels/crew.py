@@ -24,11 +24,12 @@ from emulator.arrays import address_of
 #: function is given, room for its results; then what makes threads wait
 _WORDS = (
     *("left", *["_"] * 7, "done", *["_"] * 7),
-    "parts", "code", "cuts", "given", "results",
-    "mutex", "begun", "over", "lock", "unlock", "wait", "signal", "yield",
+    "parts", "code", "cuts", "given", "results", "looks",
+    "mutex", "begun", "over", "lock", "unlock", "wait", "signal", "broadcast", "yield",
 )  # fmt: skip
-#: times that a thread looks for work, or for an end, before it sleeps
-_LOOKS = 200
+#: times that a thread looks for work before it sleeps, and where more follows soon or it looks for
+#: the end of a few last parts: to wake up takes 50 microseconds and more
+_LOOKS, _MANY_LOOKS = 200, 10_000
 #: bytes that are enough for a mutex or a condition of any C library
 _ROOM = 256
 
@@ -82,7 +83,7 @@ tell:
 out:
   ret void
 }
-define internal void @until(ptr %state, ptr %at, i64 %least, i64 %condition) {
+define internal void @until(ptr %state, ptr %at, i64 %least, i64 %condition, i64 %looks) {
 enter:
   %mutex = call i64 @word(ptr %state, i64 $mutex)
   br label %look
@@ -94,7 +95,7 @@ look:
 again:
   call void @call(ptr %state, i64 $yield, i64 0, i64 0)
   %another = add i64 %turn, 1
-  %patient = icmp ult i64 %another, $looks
+  %patient = icmp ult i64 %another, %looks
   br i1 %patient, label %look, label %sleep
 sleep:
   %signal = call i64 @word(ptr %state, i64 %condition)
@@ -117,10 +118,12 @@ define void @serve(ptr %state) {
 enter:
   br label %turn
 turn:
-  call void @until(ptr %state, ptr %state, i64 1, i64 $begun)
+  %looks = call i64 @word(ptr %state, i64 $looks)
+  call void @until(ptr %state, ptr %state, i64 1, i64 $begun, i64 %looks)
   call void @work(ptr %state)
   br label %turn
 }
+; others: how many are to wake up, 0: all
 define void @lead(ptr %state, i64 %others) {
 enter:
   %mutex = call i64 @word(ptr %state, i64 $mutex)
@@ -130,17 +133,21 @@ enter:
   store atomic i64 0, ptr %done seq_cst, align 8
   call void @call(ptr %state, i64 $lock, i64 %mutex, i64 0)
   store atomic i64 %parts, ptr %state seq_cst, align 8
-  br label %wake
+  call void @call(ptr %state, i64 $unlock, i64 %mutex, i64 0)
+  %every = icmp eq i64 %others, 0
+  br i1 %every, label %all, label %wake
+all:
+  call void @call(ptr %state, i64 $broadcast, i64 %begun, i64 0)
+  br label %lead
 wake:
   %woken = phi i64 [ 0, %enter ], [ %more, %wake ]
   call void @call(ptr %state, i64 $signal, i64 %begun, i64 0)
   %more = add i64 %woken, 1
-  %all = icmp uge i64 %more, %others
-  br i1 %all, label %lead, label %wake
+  %enough = icmp uge i64 %more, %others
+  br i1 %enough, label %lead, label %wake
 lead:
-  call void @call(ptr %state, i64 $unlock, i64 %mutex, i64 0)
   call void @work(ptr %state)
-  call void @until(ptr %state, ptr %done, i64 %parts, i64 $over)
+  call void @until(ptr %state, ptr %done, i64 %parts, i64 $over, i64 $many)
   ret void
 }
 """
@@ -153,10 +160,12 @@ class Crew:
         libc = ctypes.CDLL(None)  # OSError or TypeError where there is no such library
         names = {
             "lock": "pthread_mutex_lock", "unlock": "pthread_mutex_unlock",
-            "wait": "pthread_cond_wait", "signal": "pthread_cond_signal", "yield": "sched_yield",
+            "wait": "pthread_cond_wait", "signal": "pthread_cond_signal",
+            "broadcast": "pthread_cond_broadcast", "yield": "sched_yield",
         }  # fmt: skip
         self._state = np.zeros(len(_WORDS) + 8, np.int64)
         self._state = self._state[-self._state.ctypes.data % 64 // 8 :]
+        self._put("looks", _LOOKS)
         self._kept = [np.zeros(_ROOM, np.uint8) for _ in range(3)]
         for name, room in zip(("mutex", "begun", "over"), self._kept, strict=True):
             made = "pthread_mutex_init" if name == "mutex" else "pthread_cond_init"
@@ -165,7 +174,7 @@ class Crew:
         for name, symbol in names.items():
             self._put(name, ctypes.cast(getattr(libc, symbol), ctypes.c_void_p).value or 0)
         numbers = {name: number for number, name in enumerate(_WORDS)}
-        text = Template(_TEXT).substitute(numbers, looks=_LOOKS)
+        text = Template(_TEXT).substitute(numbers, many=_MANY_LOOKS)
         of_state = ctypes.c_void_p, ctypes.c_int64
         self._lead = machine_code.function(text, "lead", None, *of_state)
         self._serve = machine_code.function(text, "serve", None, ctypes.c_void_p)
@@ -183,20 +192,24 @@ class Crew:
     def _put(self, name: str, word: int) -> None:
         self._state[_WORDS.index(name)] = word
 
-    def run(self, code: int, cuts: Array, given: int, threads: int) -> Array | None:
+    def run(
+        self, code: int, cuts: Array, given: int, threads: int, more: bool = False
+    ) -> Array | None:
         """The results of ``i64 code(first, end, given)`` between the neighbours of `cuts`, in so
-        many threads; None: the crew is at work for another thread."""
+        many threads; None: the crew is at work for another thread. `more`: work for it follows
+        soon."""
         if not self._busy.acquire(blocking=False):
             return None
         try:
             results = np.zeros(len(cuts) - 1, np.int64)
             words = {
                 "parts": len(results), "code": code, "cuts": address_of(cuts), "given": given,
-                "results": address_of(results),
+                "results": address_of(results), "looks": _MANY_LOOKS if more else _LOOKS,
             }  # fmt: skip
             for name, word in words.items():
                 self._put(name, word)
-            self._lead(address_of(self._state), min(threads - 1, self._others))
+            others = min(threads - 1, self._others)
+            self._lead(address_of(self._state), others if others < self._others else 0)
             return results
         finally:
             self._busy.release()
@@ -228,3 +241,27 @@ define i64 @part(i64 %first, i64 %end, ptr %given) {{
 }}"""
     kinds = ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p
     return machine_code.function(text, "part", ctypes.c_int64, *kinds)
+
+
+@lru_cache(maxsize=1)
+def of_bytes() -> tuple[Callable[..., Any], Callable[..., Any]]:
+    """``copy(first, end, to, source)`` between addresses, and ``clear(first, end, to)``."""
+    text = """
+declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
+declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)
+define i64 @copy(i64 %first, i64 %end, ptr %to, ptr %source) {
+  %count = sub i64 %end, %first
+  %a = getelementptr i8, ptr %to, i64 %first
+  %b = getelementptr i8, ptr %source, i64 %first
+  call void @llvm.memcpy.p0.p0.i64(ptr %a, ptr %b, i64 %count, i1 false)
+  ret i64 0
+}
+define i64 @clear(i64 %first, i64 %end, ptr %to) {
+  %count = sub i64 %end, %first
+  %a = getelementptr i8, ptr %to, i64 %first
+  call void @llvm.memset.p0.i64(ptr %a, i8 0, i64 %count, i1 false)
+  ret i64 0
+}"""
+    word, pointer = ctypes.c_int64, ctypes.c_void_p
+    copy = machine_code.function(text, "copy", word, word, word, pointer, pointer)
+    return copy, machine_code.function(text, "clear", word, word, word, pointer)

@@ -11,12 +11,12 @@ import torch
 from torch import Tensor
 
 from dtypes import Array
+from emulator.layout.lanemap import WARP as WARP
 from emulator.targets import Target
 from emulator.tools.pytorch.device.native import on_rows
 from emulator.tools.pytorch.device.pointwise import run_kernel
 
 #: threads of a warp
-WARP = 32
 #: elements from which machine code is faster than NumPy, and that stay in the cache
 _MANY, _TOGETHER = 1 << 12, 1 << 20
 _SMALLEST = float(np.finfo(np.float32).smallest_normal)

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from dtypes import Array
 from emulator.arith.fast.threads import in_parts
+from emulator.layout.lanemap import WARP
 from emulator.machine.module import Kernel
 from emulator.targets import Chip
 from emulator.tools.pytorch.device.family import Answer, Request, call_on_cpu, on_chip
@@ -23,7 +24,7 @@ from emulator.tools.pytorch.device.kernel import compute_alone, find_kernel, lau
 from emulator.tools.pytorch.exact import why_exact, why_of_doubles
 from emulator.tools.pytorch.operations import ON_CPU
 
-_THREADS, _WARP = 128, 32
+_THREADS = 128
 #: blocks at most: a thread that computes many elements costs less than many threads
 _BLOCKS = 64
 #: elements that are computed together, so that they stay in the cache
@@ -104,7 +105,8 @@ def call_of(request: Request) -> Call | None:
     words = [x for x in given if isinstance(x, str)]
     values = [x for x in given if not isinstance(x, str)]
     tensors = [x for x in values if isinstance(x, Tensor)]
-    if not tensors or any(x.layout != torch.strided for x in tensors):
+    # An overload with more arguments than its row is another operator.
+    if not tensors or len(values) > len(places) or any(x.layout != torch.strided for x in tensors):
         return None
     kernel = "_".join([base, *(x for x in words if x != "none")])
     dtype = _dtype_of(kernel, tensors, values)
@@ -163,6 +165,8 @@ def _chosen(
         if place in "abc"
     ]
     rest = [float(value) for place, value in zip(places, values, strict=False) if place in "pqr"]
+    if kernel in _MOVES:  # what these deliver is an operand or a number as it is
+        rest = [float(torch.tensor(value).to(dtype)) for value in rest]
     return Call(kernel, operands, rest, dtype)
 
 
@@ -192,7 +196,7 @@ def _rounds_once(
 def pointwise(chip: Chip, request: Request) -> Answer | None:
     call = call_of(request)
     if call is None:
-        return _divide_wide(chip, request)
+        return _round_to_decimals(chip, request) or _divide_wide(chip, request)
     if not call.operands:
         like = call_on_cpu(request.function, request.args, request.kwargs)
         canonical(_first(like))
@@ -205,6 +209,18 @@ def pointwise(chip: Chip, request: Request) -> Answer | None:
     made = _compute(chip.target.name, call)
     evidence = on_chip(chip, "rule" if call.kernel in _UNRECORDED else "recorded")
     return Answer(_delivered(request, made), WHY, evidence)
+
+
+def _round_to_decimals(chip: Chip, request: Request) -> Answer | None:
+    """The answer of ``round`` with decimals, which rounds to the type after every step."""
+    number, dtype = request.args[0], getattr(request.args[0], "dtype", None)
+    if request.base != "round" or "decimals" not in request.kwargs or dtype not in _TYPES:
+        return None
+    decimals = request.kwargs["decimals"]
+    power = torch.tensor(10.0 ** abs(decimals), dtype=torch.float64).to(dtype)
+    there, back = (torch.mul, torch.div) if decimals >= 0 else (torch.div, torch.mul)
+    made = canonical(back(there(number, power).round(), power))
+    return Answer(_delivered(request, made), WHY, on_chip(chip, "recorded"), order=ON_CPU)
 
 
 def _divide_wide(chip: Chip, request: Request) -> Answer | None:
@@ -386,7 +402,7 @@ def run_kernel(
     if compute_alone(kernel, [*operands, *[None] * (missing + 3), *rest], out):
         return
     blocks = min(-(-count // _THREADS), _BLOCKS)
-    share = -(-count // (blocks * _THREADS)) * _WARP
+    share = -(-count // (blocks * _THREADS)) * WARP
     launch(kernel, blocks, _THREADS, [*operands, *[0] * missing, out, count, share, *rest])
 
 
