@@ -86,7 +86,6 @@ recordings of the hardware would show a change of any constant, *modelled* other
 
 
 def coverage_page() -> str:
-    """The page as Markdown."""
     known = _by_name()
     lines = [_TEXT]
     for section, names in INDEX.items():
