@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
@@ -216,7 +216,7 @@ def _warpgroup(ins: MatrixInstruction, target: Target) -> _Warpgroup:
 def _of_warpgroup(call: Call) -> Array | None:
     ins, options = call.instruction, call.options
     plan = _warpgroup(ins, call.target)
-    a, b = call.operands["a"], call.operands["b"]
+    a, b = (cast("Array | np.uint64 | None", call.operands[name]) for name in "ab")
     if type(b) is not np.uint64:
         b = as_words(b)
     given = {"c": call.operands["d"]}
