@@ -430,8 +430,8 @@ class _Native:
         self._live_at = loop.live_at
         self._find_near(parts, function)
         self._template()
-        #: phases in which threads could not store at the same time
-        self._refused = 0
+        #: phases in which threads could not store at the same time; pairs of phases lately, but one
+        self._refused = self._pairs = 0
         #: lines that a warp may claim, where its lanes store side by side; more than twice as many
         #: as it does
         most = max(map(bytes_of, self._serial.values()), default=0)
@@ -495,16 +495,15 @@ class _Native:
         call.put(arguments=arguments.size, row=row, near=address_of(table))
         shared = address_of(arguments), address_of(context), address_of(call.words)
 
-        def run(threads: int, reach: tuple[int, int] | None = None) -> int:
-            starts, found, phase = layout.starts, 0, call.words[_PLACES["phase"]]
+        def run(threads: int, more: bool, reach: tuple[int, int] | None = None) -> int:
+            starts, found = layout.starts, 0
             if reach is not None:
                 # The first block stores alone: the journal then keeps what all are to write.
                 with arena.expecting(*reach):
                     found, starts = compute(*starts[:2].tolist(), *shared), starts[1:]
             if len(starts) > 1:
                 cuts = starts[cuts_of(len(starts) - 1, threads)]
-                # The next phase, or the next wave, follows soon.
-                more = phase == APART or s.wave.grid.has_others
+                more |= s.wave.grid.has_others  # another wave follows
                 parts = in_native_parts(compute, cuts, threads, *shared, more=more)
                 found = reduce(or_, parts, found)
             call.found = found
@@ -527,25 +526,25 @@ class _Native:
         of threads, as stores of blocks to one place do on phases."""
         if not self._serial:
             call.begin(EVERY)
-            return run(threads)
-        found = 0
-        for _ in range(_MOST_PHASES):
+            return run(threads, False)
+        found, pairs = 0, self._pairs
+        for self._pairs in range(_MOST_PHASES):
             may_claim = self._refused <= _MOST_REFUSED and not len(call.low) >> OWNER_BITS
             lines = len(call.low) * self._claims if threads > 1 and may_claim else 0
             call.begin(APART, claims=lines)
-            now = run(threads)
+            now = run(threads, True)
             found |= now
             if not now & MET or call.is_over:
                 break
             together, reach = self._may_store_together(call, now), call.reach()
             call.begin(SERIAL)
-            now = run(threads, reach) if together else run(1)
+            now = run(threads if together else 1, self._pairs < pairs, reach if together else None)
             found |= now
             if not now & MET or call.is_over:
                 break
         else:
             call.begin(EVERY)
-            found |= run(1)
+            found |= run(1, False)
         return found
 
     def _may_store_together(self, call: _Call, found: int) -> bool:
