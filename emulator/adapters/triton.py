@@ -11,7 +11,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from operator import attrgetter
 from pathlib import Path
 from time import perf_counter
@@ -118,6 +118,10 @@ def _tensor(value: Any) -> Any:
 # --- what Triton asks of a driver -----------------------------------------------------------------
 
 
+def _nothing(*_: object) -> None:
+    """What Triton asks for, and needs no work here."""
+
+
 class Driver:
     """A driver of Triton for a GPU that is not there."""
 
@@ -165,9 +169,6 @@ class Driver:
     def get_current_device(self) -> str | int:
         return self._name
 
-    def set_current_device(self, device: Any) -> None:
-        pass
-
     def get_current_stream(self, device: Any) -> int:
         return _STREAM
 
@@ -193,8 +194,7 @@ class Driver:
 
         return torch.empty(0, dtype=torch.int, device=self.get_active_torch_device())
 
-    def clear_cache(self, cache: Any) -> None:
-        pass
+    set_current_device = clear_cache = _nothing
 
     def map_python_to_cpp_type(self, name: str) -> str:
         from triton.backends.nvidia.driver import ty_to_cpp
@@ -205,7 +205,8 @@ class Driver:
         return args
 
 
-class _Utilities(NamedTuple):
+@dataclass(frozen=True)
+class _Utilities:
     target: Target
     board: Board
 
@@ -223,15 +224,11 @@ class _Utilities(NamedTuple):
         """Module, function, registers, spilled registers, most threads; the launcher has all."""
         return name, name, 0, 0, 1024
 
-    def unload_module(self, module: Any) -> None:
-        pass
-
     def cuOccupancyMaxActiveClusters(self, *given: Any) -> int:
         """Clusters of 16, of a block on each multiprocessor."""
         return self.board.processors // 16
 
-    def set_printf_fifo_size(self, size: int) -> None:
-        pass
+    unload_module = set_printf_fifo_size = _nothing
 
 
 class _Ended:
@@ -247,8 +244,7 @@ class _Ended:
     def utils(self) -> _Ended:
         return _Ended(("utils",))
 
-    def unload_module(self, module: Any) -> None:
-        pass
+    unload_module = _nothing
 
     def __getattr__(self, name: str) -> Any:
         from triton.runtime.driver import _create_driver
@@ -288,24 +284,15 @@ class _Launcher:
         self._kernel: Kernel | None = None
         self._signatures: dict[str, Signature] = {}
 
-    def __call__(
-        self,
-        x: Any,
-        y: Any,
-        z: Any,
-        stream: Any,
-        function: Any,
-        packed: Any,
-        launch_metadata: Any,
-        enter: Any,
-        leave: Any,
-        *given: Any,
-    ) -> None:
+    def __call__(self, x: int, y: int, z: int, *rest: Any) -> None:
+        """`rest`: stream, function, packed metadata, those of the launch with its two hooks, and
+        the arguments."""
         from triton.runtime.driver import driver as config
 
         driver = config.active
         if not isinstance(driver, Driver):
             raise OperandError("the context that gave Triton this GPU has ended")
+        (launch_metadata, enter, leave), given = rest[3:6], rest[6:]
         if enter is not None:
             enter(launch_metadata)
         # Triton counts the blocks of a cluster as one.

@@ -180,18 +180,8 @@ class _Patch:
         ) -> Any:
             (m, k), n = a.data.shape[-2:], b.data.shape[-1]
             precision = getattr(input_precision, "name", str(input_precision)).lower()
-            call = DotCall(
-                _type_of(a),
-                _type_of(b),
-                _type_of(d),
-                m,
-                n,
-                k,
-                a.data.ndim > 2,
-                self.num_warps,
-                precision,
-                max_num_imprecise_acc or 0,
-            )
+            kinds, imprecise = (_type_of(a), _type_of(b), _type_of(d)), max_num_imprecise_acc or 0
+            call = DotCall(*kinds, m, n, k, a.data.ndim > 2, self.num_warps, precision, imprecise)
             plan = self._plan(call)
             self.used[str(plan.instruction or f"fma.rn.{call.d}")] += 1
 
@@ -246,16 +236,9 @@ class _Patch:
             scale = _type_of(lhs_scale).replace("e4m3", "ue4m3")
             ins = plan_scaled(a, b, scale, elements, self.target)
             self.used[str(ins)] += 1
-            codes = compute_scaled(
-                ins,
-                a_codes,
-                b_codes,
-                _codes(acc),
-                _codes(lhs_scale),
-                np.swapaxes(_codes(rhs_scale), -1, -2),
-                self.target,
-                self.engine,
-            )
+            scales = _codes(lhs_scale), np.swapaxes(_codes(rhs_scale), -1, -2)
+            given = a_codes, b_codes, _codes(acc), *scales
+            codes = compute_scaled(ins, *given, self.target, self.engine)
             return self._handle(codes, acc)
 
         return create_dot_scaled

@@ -102,18 +102,13 @@ def _mma(generations: str, a: str, shape: str, widen: str = "", modifier: str = 
 
 
 LOWERINGS: tuple[Lowering, ...] = (
-    _wgmma("f16", 16),
-    _wgmma("bf16", 16),
-    _wgmma("tf32", 8),
-    _wgmma("s8", 32),
+    _wgmma("f16", 16), _wgmma("bf16", 16), _wgmma("tf32", 8), _wgmma("s8", 32),
     # below 32 Triton takes f16 mma.sync, which adds in full precision
     _wgmma(_FP8, 32, imprecise=32),
-    _tcgen05("f16 bf16 tf32", "{kind}"),
-    _tcgen05(_FP8, "f8f6f4"),
+    _tcgen05("f16 bf16 tf32", "{kind}"), _tcgen05(_FP8, "f8f6f4"),
     # Whether its descriptor saturates nobody here has read.
     Lowering("blackwell", "s8", None, **_TENSOR_MEMORY),  # type: ignore[arg-type]
-    _mma(_FROM_AMPERE, "f16", "m16n8k16"),
-    _mma(_FROM_AMPERE, "bf16", "m16n8k16"),
+    _mma(_FROM_AMPERE, "f16", "m16n8k16"), _mma(_FROM_AMPERE, "bf16", "m16n8k16"),
     _mma(_FROM_AMPERE, "tf32", "m16n8k8"),
     _mma(_FROM_AMPERE, "s8", "m16n8k32", modifier=".satfinite"),
     # On Ada and sm_120 Triton writes the chain of FMAs that this instruction is.
@@ -121,12 +116,10 @@ LOWERINGS: tuple[Lowering, ...] = (
     _mma("ada rtx_blackwell", _FP8, "m16n8k32"),
     _mma("hopper blackwell", _FP8, "m16n8k16", widen="f16"),
     _mma("ampere", "e5m2", "m16n8k16", widen="f16"),
-    Lowering("turing", "f16", "", d="f32"),
-    Lowering("turing", "bf16", "", d="f32"),
-    Lowering("turing", "e5m2", "", d="f32"),
-    Lowering("turing", "f64", "", d="f64"),
+    Lowering("turing", "f16", "", d="f32"), Lowering("turing", "bf16", "", d="f32"),
+    Lowering("turing", "e5m2", "", d="f32"), Lowering("turing", "f64", "", d="f64"),
     Lowering(f"turing {_FROM_AMPERE}", "f32", "", d="f32"),
-)
+)  # fmt: skip
 
 #: what max_num_imprecise_acc=None means for fp8; 0 elsewhere
 DEFAULT_IMPRECISE = {"hopper": 1 << 30}

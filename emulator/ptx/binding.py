@@ -12,12 +12,12 @@ from dtypes import FORMATS, encode
 from emulator.arith.scalar.types import TYPES
 from emulator.errors import OperandError, hint, listing, near_name
 from emulator.isa.instruction import effects_of
+from emulator.isa.register_types import REGISTER_BITS
 from emulator.isa.signature import Constants, Operand, Signature
 from emulator.memory.windows import WINDOW_BITS
 from emulator.ptx import tree
 from emulator.ptx.names import ELEMENTS, Scope, Symbol, special_elements, special_types
 from emulator.ptx.program import (
-    REGISTER_BITS,
     Address,
     Bound,
     Constant,

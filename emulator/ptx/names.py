@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from emulator.errors import OperandError, hint
-from emulator.ptx.program import REGISTER_BITS, Function, Register, RegisterInfo
+from emulator.isa.register_types import REGISTER_BITS
+from emulator.ptx.program import Function, Register, RegisterInfo
 from emulator.ptx.tree import DeclaredName, Prototype, RegisterDeclaration, TargetList
 
 #: parts of a vector register, by their number

@@ -6,9 +6,10 @@ the sizes are equal. Moves in front of the call and behind it say the same.
 
 from __future__ import annotations
 
+from emulator.isa.register_types import REGISTER_BITS
 from emulator.ptx import tree
 from emulator.ptx.names import Scope, Symbol
-from emulator.ptx.program import REGISTER_BITS, RegisterInfo
+from emulator.ptx.program import RegisterInfo
 from emulator.ptx.variables import ELEMENT_BYTES
 
 #: operands between the parentheses of a call

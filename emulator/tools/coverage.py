@@ -82,11 +82,15 @@ to the steps of `vector`.
 Evidence is the range over forms and targets: *exact* for integers and moves, *validated* where
 recordings of the hardware would show a change of any constant, *modelled* otherwise.
 [Evidence](evidence.md) says what they mean, and `python -m emulator info OPCODE` which one holds.
+
+Names are those of the manual's index, but for `{}` and `@`, which are syntax; where forms of one
+differ much, each has a line. ptxas 13.5 was asked for every modifier that it knows on a form of
+each: what it takes and no table has is newer than 9.3 (`.multicast::cluster::32b`), in no manual
+(`.no_membermask_overlap`, `.L1::32B`, `bar.sync.all`), or a word that it drops wherever it stands.
 """
 
 
 def coverage_page() -> str:
-    """The page as Markdown."""
     known = _by_name()
     lines = [_TEXT]
     for section, names in INDEX.items():

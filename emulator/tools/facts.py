@@ -42,7 +42,6 @@ def sizes(ins: Instruction) -> dict[str, int]:
 
 
 def element_types(ins: Instruction) -> dict[str, str]:
-    """Element types by operand."""
     if isinstance(ins, MatrixInstruction):
         types = {"d": ins.d_type, "a": ins.a_type, "b": ins.b_type, "c": ins.c_type}
         return types | ({"scale": ins.scale_type} if ins.scale_type else {})

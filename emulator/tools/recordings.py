@@ -112,16 +112,10 @@ def _load(path: Path) -> Iterator[Recording]:
         arrays = {key: file[key] for key in file.files}
     for row in about["variants"]:
         options = row.get("options", {}) | {k: arrays[v] for k, v in row.get("arrays", {}).items()}
-        yield Recording(
-            path.stem,
-            row["opcode"],
-            row["target"],
-            tuple(arrays[key] for key in row["operands"]),
-            options,
-            arrays[row["expected"]],
-            row.get("kind", "registers"),
-            about["provenance"] | row.get("provenance", {}),
-        )
+        operands = tuple(arrays[key] for key in row["operands"])
+        given = operands, options, arrays[row["expected"]], row.get("kind", "registers")
+        provenance = about["provenance"] | row.get("provenance", {})
+        yield Recording(path.stem, row["opcode"], row["target"], *given, provenance)
 
 
 def save(path: Path, provenance: Provenance, variants: Iterable[Recording]) -> None:

@@ -86,7 +86,6 @@ def run_command(
 
 
 def _target(file: str, text: str, asked: str | None) -> str:
-    """The target that is asked for, or else that of the file."""
     if asked is not None:
         return asked  # the machine refuses a text that is made for another
     if (own := target_of(text)) is None:

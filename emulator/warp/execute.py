@@ -65,11 +65,10 @@ def execute(
     Raises UnsupportedError where the target lacks the instruction, OperandError for operands of a
     wrong count, shape, type or range, UndefinedError for what PTX leaves undefined.
     """
-    ins = as_instruction(ins)
-    check_undefined(undefined)
-    chosen = ins.check_target(target)
-    check_engine(engine)
-    runner = _runner(ins)
+    ins, words = as_instruction(ins), (target, engine, undefined)
+    # Where one of the words has no hash, it is wrong.
+    known = _checked if all(isinstance(x, (str, Target)) for x in words) else _checked.__wrapped__
+    runner, chosen = known(ins, *words)
     named, rest = runner.arguments(ins, operands, options)
     return runner.run(Call(ins, named, rest, chosen, engine, undefined))
 
@@ -85,6 +84,17 @@ def run(call: Call) -> Array:
 class _Runner(NamedTuple):
     run: Callable[[Call], Array]
     arguments: Callable[..., tuple[dict[str, Any], dict[str, Any]]]
+
+
+@lru_cache(maxsize=1024)
+def _checked(
+    ins: Instruction, target: str | Target, engine: Engine, undefined: Undefined
+) -> tuple[_Runner, Target]:
+    """What runs an instruction, and the target; raises for words that `execute` does not take."""
+    check_undefined(undefined)
+    chosen = ins.check_target(target)
+    check_engine(engine)
+    return _runner(ins), chosen
 
 
 def _runner(ins: Instruction) -> _Runner:

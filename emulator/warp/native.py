@@ -282,8 +282,8 @@ def repeated(
     ins: MatrixInstruction, target: Target, x: Checked
 ) -> Callable[[dict[str, Array], bool], tuple[Array, int]] | None:
     """`run` for one wgmma again and again, with descriptors and settings as here: a function of the
-    other operands, contiguous, and of what lies in shared memory under the name "shared", and of
-    whether the accumulator is read."""
+    other operands, and of what lies in shared memory under the name "shared", and of whether the
+    accumulator is read."""
     work = Multiplying.of(ins, target, x.setting)
     if work is None:
         return None
@@ -301,9 +301,13 @@ def repeated(
     shape, type_ = named["d"].shape, named["d"].dtype
 
     def again(given: dict[str, Array], keep: bool) -> tuple[Array, int]:
-        words, d = prepared.words.copy(), np.empty(shape, type_)
+        words, d, held = prepared.words.copy(), np.empty(shape, type_), []
         for slot, name in slots:
-            words[slot] = address_of(given[name])
+            x = given[name]
+            if not x.flags.c_contiguous:
+                x = np.ascontiguousarray(x)
+                held.append(x)  # until it has been read
+            words[slot] = address_of(x)
         words[slot_of_d], words[-1] = address_of(d), kept[keep]
         return d, prepared.compute(address_of(words), 0, 1)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
@@ -173,6 +173,8 @@ _Setting = tuple[Hashable, ...]
 _Again = Callable[[dict[str, Array], bool, bool], Array | None]
 #: settings of an instruction that are kept: descriptors change, in loops over k above all
 _SETTINGS = 256
+#: options of most calls
+_USUAL = {"shared", "scale_d"}
 #: multiply-adds up to which NumPy is faster than the path of batches
 _MOST_PRODUCTS = 1 << 17
 
@@ -187,8 +189,9 @@ class _Warpgroup(NamedTuple):
 
     #: type and shapes of the registers of a, c and e by name
     registers: dict[str, tuple[np.dtype[Any], tuple[tuple[int, ...], ...]]]
-    #: the immediates and the selector, with what they are where they are left out
+    #: the immediates and the selector, with what they are where they are left out; these alone
     options: tuple[tuple[str, int], ...]
+    first: tuple[int, ...]
     is_sparse: bool
     #: multiply-adds
     work: int
@@ -206,14 +209,19 @@ def _warpgroup(ins: MatrixInstruction, target: Target) -> _Warpgroup:
     options = {name: values[0] for name, values in IMMEDIATES.items()}
     options |= {"selector": 0} if ins.is_sparse else {}
     work = ins.m * ins.n * ins.k
-    return _Warpgroup(registers, tuple(options.items()), ins.is_sparse, work, {}, {})
+    first = tuple(options.values())
+    return _Warpgroup(registers, tuple(options.items()), first, ins.is_sparse, work, {}, {})
 
 
 def _of_warpgroup(call: Call) -> Array | None:
     ins, options = call.instruction, call.options
     plan = _warpgroup(ins, call.target)
-    a, b = as_words(call.operands["a"]), as_words(call.operands["b"])
+    a, b = (cast("Array | np.uint64 | None", call.operands[name]) for name in "ab")
+    if type(b) is not np.uint64:
+        b = as_words(b)
     given = {"c": call.operands["d"]}
+    if type(a) is not np.ndarray:
+        a = as_words(a)
     if type(a) is not np.uint64:
         given["a"], a = a, None
     if plan.is_sparse:
@@ -226,8 +234,12 @@ def _of_warpgroup(call: Call) -> Array | None:
     data, start = (shared.data, shared.start) if type(shared) is Space else (shared, 0)
     if type(data) is not np.ndarray or data.dtype != np.uint8 or data.strides != (1,):
         return None
-    chosen = [options.get(name, first) for name, first in plan.options]
-    if type(b) is not np.uint64 or type(keep) is not bool or {*map(type, chosen)} != {int}:
+    chosen = plan.first
+    if not options.keys() <= _USUAL:
+        chosen = tuple([options.get(name, first) for name, first in plan.options])
+        if {*map(type, chosen)} != {int}:
+            return None
+    if type(b) is not np.uint64 or type(keep) is not bool:
         return None
     given["shared"], setting = data, (a, b, data.size, start, *chosen)
     checked, d = call.undefined == "raise", None
@@ -279,7 +291,7 @@ def _repeated(call: Call) -> _Again | None:
         return None
 
     def multiply(given: dict[str, Array], keep: bool, metadata_is_checked: bool) -> Array | None:
-        d, flags = again({name: np.ascontiguousarray(x) for name, x in given.items()}, keep)
+        d, flags = again(given, keep)
         return None if flags & (PADDING | MIXED | METADATA * metadata_is_checked) else d
 
     return multiply

@@ -47,13 +47,13 @@ KNOWN = (
     (
         "ptxas",
         r"^movmatrix\S*\.(bf16|tf32|b1)\b|^mma\b(\S*?\.(u?[esbf]\d|bf|tf)\w*){5}|^w?mma\S*\.v[24]\b"
-        r"|^mma(?!\S*block_scale)\S*\.kind::mx|^fence\.",
+        r"|^mma(?!\S*block_scale)\S*\.kind::mx|^fence\.|^tcgen05\.(ld|st)(?!\S*compress)\S*\.b2\b",
         "one type more, numbers of registers, kinds of scaled products, words of other fences",
     ),
     (
         "ptxas",
-        r"^(tex|tld4)\S* (\{[^}]*\}, %|.*\], .*, \S+;)",
-        "a register before the texture, or one behind the depth, does not count",
+        r"^(tex|tld4)\S* (\{[^}]*\}, %|.*\], .*, \S+;)|^atom\S*\.(and|x?or|exch)\.b32 .*\], .*,",
+        "a register before the texture, behind the depth, or as that of cas, does not count",
     ),
 )
 

@@ -6,8 +6,6 @@ import pytest
 from emulator import KernelError, Memory, Module
 
 ENGINES = ("reference", "vector", "compiled")
-#: 0 starts as true, 1 as false
-LAYOUT = 0x0000_0000_0000_0001
 HEAD = """.version 9.3
 .target sm_100a
 .address_size 64
@@ -102,15 +100,16 @@ def test_bytes_outside_of_an_array_are_ignored(engine):
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_sixteen_bytes_are_stored_and_signalled(engine):
+@pytest.mark.parametrize("space", ["shared::cluster", "shared::cta", "weak.shared"])
+def test_sixteen_bytes_are_stored_and_signalled(space, engine):
     body = """
   mbarrier.init.shared.b64 [bar], 1; mbarrier.arrive.expect_tx.shared.b64 _, [bar], 16;
   .reg .b128 %q; ld.global.v2.u64 {%d2, %d3}, [%d0]; mov.b128 %q, {%d2, %d3};
-  st.async.shared::cluster.mbarrier::complete_tx::bytes.b128 [room], %q, [bar];
+  st.async.SPACE.mbarrier::complete_tx::bytes.b128 [room], %q, [bar];
 WAIT: mbarrier.try_wait.parity.shared.b64 %p0, [bar], 0; @!%p0 bra WAIT;
   ld.shared.v4.u32 {%r1, %r2, %r3, %r4}, [room]; st.global.v4.u32 [%d1], {%r1, %r2, %r3, %r4};
 """
-    out = launch(body, BYTES.copy(), engine, cluster=1)
+    out = launch(body.replace("SPACE", space), BYTES.copy(), engine)
     assert out[:4].view(np.uint8).tolist() == list(range(16))
 
 

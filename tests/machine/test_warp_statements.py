@@ -560,3 +560,22 @@ def test_few_texts_are_kept():
     large.declare("u32", "%r0")
     large.run("mov.u32 %r0, 1;")
     assert large._kept == {}
+
+
+def test_words_of_128_bits_are_pairs():
+    warp = Warp("sm_90a")
+    warp.run(
+        ".reg .b128 %q<3>; .reg .b64 %d<5>; .reg .b32 %r<3>; .shared .align 16 .b8 room[512]; "
+        "mov.u32 %r0, %laneid; cvt.u64.u32 %d0, %r0; mov.b64 %d1, 77; mov.b128 %q0, {%d0, %d1}; "
+        "mov.u32 %r1, room; mad.lo.u32 %r1, %r0, 16, %r1; st.shared.b128 [%r1], %q0;"
+    )
+    pairs = np.stack([np.arange(32), np.full(32, 77)], axis=-1).astype(np.uint64)
+    assert (warp["%q0"] == pairs).all() and (warp.registers["%q0"].values == pairs).all()
+    assert (warp.shared[:512].view(np.uint64).reshape(32, 2) == pairs).all()
+    for given in (pairs + np.uint64(5), np.array([3, 4], np.uint64)):
+        warp["%q1"] = given
+        warp.run("mov.b128 {%d2, %d3}, %q1;")
+        both = np.stack([warp["%d2"], warp["%d3"]], axis=-1)
+        assert (both == given).all() and (warp["%q1"] == given).all()
+    with pytest.raises(OperandError, match=r"uint64 \(…, 2\)"):
+        warp["%q2"] = 5

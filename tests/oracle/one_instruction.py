@@ -14,7 +14,7 @@ import numpy as np
 from words import boundary_words, random_words
 
 from emulator.isa.ordinary.instruction import OrdinaryInstruction
-from emulator.ptx.program import REGISTER_BITS
+from emulator.isa.register_types import REGISTER_BITS
 
 CELL = 32
 #: what stands before the statements, in lines

@@ -141,7 +141,6 @@ class Handles:
         return found
 
     def end(self, handle: int, kind: type[T]) -> None:
-        """Removes a handle."""
         self.take(handle, kind)
 
     def take(self, handle: int, kind: type[T]) -> T:

@@ -30,7 +30,6 @@ _COMPILERS = ("cc", "gcc", "clang")
 
 
 def c_text(library: str, functions: Sequence[Function]) -> str:
-    """The C source of a library."""
     parts = [f'#define LIBRARY "{library}"\n', _SUPPORT.read_text()]
     for index, function in enumerate(functions):
         kinds = function.kinds

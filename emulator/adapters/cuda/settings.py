@@ -31,7 +31,6 @@ class Settings:
     _missing: set[str] = field(default_factory=set)
 
     def write(self, **row: Any) -> None:
-        """Adds a line to the log."""
         if self.log:
             line = json.dumps({"process": os.getpid(), **row}) + "\n"
             # One write at the end of the file: processes share it.

@@ -101,7 +101,6 @@ class ErrorTexts(NamedTuple):
 
 @cache
 def errors() -> dict[int, ErrorTexts]:
-    """The errors by their codes."""
     rows = _rows("errors.txt", 3)
     return {int(code): ErrorTexts(*texts) for code, *texts in rows}
 

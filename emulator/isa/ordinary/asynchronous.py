@@ -224,7 +224,7 @@ _STORED = "b8|b16|b32|b64|u8|u16|u32|u64|s8|s16|s32|s64"
 _STORES = (
     *(
         Row(
-            f"st.async!{{.scope=weak|cluster}}{space}.{_BYTES}{vec}.type={types}",
+            f"st.async!{space}.{_BYTES}{vec}.type={types}",
             f"{a}, {{b*vec}}, {mbarrier}",
             "",
             _90,
@@ -237,7 +237,11 @@ _STORES = (
             ("{.vec=v2}", "b64|u64|s64|f64"),
             ("", "b128"),
         )
-        for space, a, mbarrier in _CLUSTERED
+        for space, a, mbarrier in (
+            *(("{.scope=weak|cluster}" + space, *more) for space, *more in _CLUSTERED),
+            # Its own block may be named so; the code is the same.
+            ("{.weak}.space=shared|shared::cta", *_CLUSTERED[0][1:]),
+        )
     ),
     *(
         Row(

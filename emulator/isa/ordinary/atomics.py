@@ -20,7 +20,7 @@ _NEEDS = (
     Needs("b128", _90, "8.3"),
     Needs("bf16", _90, "7.8"),
     Needs("bf16x2", _90, "7.8"),
-    Needs("noftz f32", version="9.4"),
+    Needs("noftz f32", _90, "9.4"),
 )
 
 #: operations, types, and the PTX version of those that atom and red share

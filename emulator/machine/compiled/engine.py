@@ -34,7 +34,7 @@ _NO_LIMIT = 1 << 62
 #: seconds that a block runs as steps before it is looked at
 _COLD = 0.02
 #: lanes that run together where the kernel is a native function, which its threads share, and bytes
-#: of their registers
+#: of their registers, if the launch has not more memory itself
 _NATIVE_LANES, _NATIVE_BYTES = 1 << 20, 1 << 24
 
 
@@ -260,7 +260,8 @@ class Grid(engine.Grid):
         if not is_native:
             return super().lanes_together()
         assert loop is not None
-        lanes = min(_NATIVE_LANES, _NATIVE_BYTES // loop.bytes_of_lane)
+        most = max(_NATIVE_BYTES, self.arena.used)
+        lanes = min(_NATIVE_LANES, most // loop.bytes_of_lane)
         # All waves are as large: as few as there can be, and no more memory than they need.
         block, left = -(-self.threads // WARP) * WARP, self._last - self._started
         waves = -(-left // max(1, lanes // block))

@@ -19,6 +19,7 @@ from llvmlite import ir
 from dtypes import Array
 from emulator.arith.fast.words import LONG, POINTER, Value
 from emulator.arith.scalar.types import TYPES
+from emulator.isa.register_types import REGISTER_BITS
 from emulator.machine.compiled.memory import Memory, define_locate
 from emulator.machine.compiled.warp_emitter import WIDTH, WarpEmitter, integers
 from emulator.machine.shared.special import is_of_thread
@@ -26,7 +27,6 @@ from emulator.machine.vector.memory import shared_rank
 from emulator.machine.vector.special import ctas_along, special, words_of_block
 from emulator.machine.vector.strand import Strand
 from emulator.ptx.program import (
-    REGISTER_BITS,
     Address,
     Bound,
     Constant,

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
 from functools import lru_cache
+from string import Template
 from typing import Any
 
 import numpy as np
-from llvmlite import ir
 from numpy.typing import NDArray
 
 from dtypes import Array
 from emulator.arith.fast.kernels import machine_code
-from emulator.arith.fast.words import LONG, POINTER
 from emulator.arrays import address_of
 
 
@@ -104,126 +102,113 @@ def merged(traces: Array, groups: Array, lengths: Array, parts: int) -> tuple[Ar
     return out[:count], ends
 
 
+#: groups wait at their next parts, in lists: `heads` has the first of each part, `following` the
+#: next of each group, -1: none
+_MERGE = """
+define internal i64 @wait(ptr %groups, ptr %following, ptr %heads, ptr %traces, i64 %room, i64 %i,
+  i64 %position, i64 %least)
+{ ; a group waits at its next part; the less of this and `least`
+  %group_at = getelementptr i64, ptr %groups, i64 %i
+  %group = load i64, ptr %group_at
+  %row = mul i64 %group, %room
+  %place = add i64 %row, %position
+  %word_at = getelementptr $part, ptr %traces, i64 %place
+  %word = load $part, ptr %word_at
+  %part = zext $part %word to i64
+  %head_at = getelementptr i64, ptr %heads, i64 %part
+  %head = load i64, ptr %head_at
+  %following_at = getelementptr i64, ptr %following, i64 %i
+  store i64 %head, ptr %following_at
+  store i64 %i, ptr %head_at
+  %lower = icmp ult i64 %part, %least
+  %out = select i1 %lower, i64 %part, i64 %least
+  ret i64 %out
+}
+define i64 @merge(ptr %groups, ptr %lengths, ptr %positions, ptr %ends, ptr %following, ptr %heads,
+  ptr %out, ptr %traces, i64 %room, i64 %count)
+{
+enter:
+  br label %begin
+begin:
+  %i = phi i64 [ 0, %enter ], [ %next, %begun ]
+  %least = phi i64 [ -1, %enter ], [ %known_least, %begun ]
+  %waiting = phi i64 [ 0, %enter ], [ %known_waiting, %begun ]
+  %any = icmp ult i64 %i, %count
+  br i1 %any, label %one, label %turn
+one:
+  %length_at = getelementptr i64, ptr %lengths, i64 %i
+  %length = load i64, ptr %length_at
+  %some = icmp ne i64 %length, 0
+  br i1 %some, label %first, label %begun
+first:
+  %lower = call i64 @wait(ptr %groups, ptr %following, ptr %heads, ptr %traces, i64 %room, i64 %i,
+    i64 0, i64 %least)
+  %another = add i64 %waiting, 1
+  br label %begun
+begun:
+  %known_least = phi i64 [ %least, %one ], [ %lower, %first ]
+  %known_waiting = phi i64 [ %waiting, %one ], [ %another, %first ]
+  %next = add i64 %i, 1
+  br label %begin
+turn: ; all who wait at the lowest part execute it, and then wait at their next ones
+  %parts = phi i64 [ 0, %begin ], [ %more, %turned ]
+  %lowest = phi i64 [ %least, %begin ], [ %again, %turned ]
+  %left = phi i64 [ %waiting, %begin ], [ %remaining, %turned ]
+  %over = icmp eq i64 %left, 0
+  br i1 %over, label %done, label %find
+find:
+  %low = phi i64 [ %lowest, %turn ], [ %higher, %find ]
+  %head_at = getelementptr i64, ptr %heads, i64 %low
+  %head = load i64, ptr %head_at
+  %higher = add i64 %low, 1
+  %nobody = icmp eq i64 %head, -1
+  br i1 %nobody, label %find, label %take
+take:
+  store i64 -1, ptr %head_at
+  %part = trunc i64 %low to $part
+  %out_at = getelementptr $part, ptr %out, i64 %parts
+  store $part %part, ptr %out_at
+  br label %each
+each:
+  %j = phi i64 [ %head, %take ], [ %behind, %gone ]
+  %now = phi i64 [ %left, %take ], [ %remaining, %gone ]
+  %lowest_now = phi i64 [ %higher, %take ], [ %again, %gone ]
+  %behind_at = getelementptr i64, ptr %following, i64 %j
+  %behind = load i64, ptr %behind_at
+  %position_at = getelementptr i64, ptr %positions, i64 %j
+  %before = load i64, ptr %position_at
+  %position = add i64 %before, 1
+  store i64 %position, ptr %position_at
+  %end_at = getelementptr i64, ptr %ends, i64 %j
+  store i64 %parts, ptr %end_at
+  %all_at = getelementptr i64, ptr %lengths, i64 %j
+  %all = load i64, ptr %all_at
+  %goes_on = icmp ult i64 %position, %all
+  br i1 %goes_on, label %further, label %last
+further:
+  %new = call i64 @wait(ptr %groups, ptr %following, ptr %heads, ptr %traces, i64 %room, i64 %j,
+    i64 %position, i64 %lowest_now)
+  br label %gone
+last:
+  %fewer = sub i64 %now, 1
+  br label %gone
+gone:
+  %remaining = phi i64 [ %now, %further ], [ %fewer, %last ]
+  %again = phi i64 [ %new, %further ], [ %lowest_now, %last ]
+  %ended = icmp eq i64 %behind, -1
+  br i1 %ended, label %turned, label %each
+turned:
+  %more = add i64 %parts, 1
+  br label %turn
+done:
+  ret i64 %parts
+}"""
+
+
 @lru_cache(maxsize=2)
 def _merge(size: int) -> Any:
     """``merge(groups, lengths, positions, ends, following, heads, out, traces, room, count)``: see
     `merged`. The number of parts in `out`, whose numbers have so many bytes."""
+    text = Template(_MERGE).substitute(part=f"i{8 * size}")
     kinds = [*[ctypes.c_void_p] * 8, *[ctypes.c_int64] * 2]
-    return machine_code.function(str(_Merge(size).module), "merge", ctypes.c_int64, *kinds)
-
-
-class _Merge:
-    """The text of `_merge`. Groups wait at their next parts, in lists: `heads` has the first of
-    each part, `following` the next of each group, -1: none."""
-
-    def __init__(self, size: int) -> None:
-        self.kind, self.module = ir.IntType(8 * size), ir.Module("merge")
-        type_ = ir.FunctionType(LONG, [*[POINTER] * 8, *[LONG] * 2])
-        function = ir.Function(self.module, type_, "merge")
-        self.groups, self.lengths, self.positions, self.ends, *more = function.args
-        self.following, self.heads, self.out, self.traces, self.room, self.count = more
-        self.new_block, self.b = function.append_basic_block, ir.IRBuilder()
-        self._turns(*self._begin())
-
-    def _at(self, block: Any) -> None:
-        self.b.position_at_end(block)
-
-    def _word(self, array: Any, at: Any, kind: Any = LONG) -> Any:
-        return self.b.load(self.b.gep(array, [at], source_etype=kind), typ=kind)
-
-    def _put(self, array: Any, at: Any, value: Any) -> None:
-        self.b.store(value, self.b.gep(array, [at], source_etype=value.type))
-
-    def _phis(self, count: int) -> list[Any]:
-        return [self.b.phi(LONG) for _ in range(count)]
-
-    def _wait(self, i: Any, position: Any, least: Any) -> Any:
-        """A group waits at its next part; the less of this and `least`."""
-        b, row = self.b, self._word(self.groups, i)
-        part = self._word(self.traces, b.add(b.mul(row, self.room), position), self.kind)
-        part = b.zext(part, LONG)
-        self._put(self.following, i, self._word(self.heads, part))
-        self._put(self.heads, part, i)
-        return b.select(b.icmp_unsigned("<", part, least), part, least)
-
-    def _begin(self) -> tuple[Any, Any, Any, Any]:
-        """Each group waits at its first part: where that is done and where it goes on, the lowest
-        part, and how many wait."""
-        b = self.b
-        enter, begin, one, first, begun, turn = (self.new_block() for _ in range(6))
-        self._at(enter)
-        b.branch(begin)
-        self._at(begin)
-        starting = i, least, waiting = self._phis(3)
-        _come(starting, enter, LONG(0), LONG(-1), LONG(0))
-        b.cbranch(b.icmp_unsigned("<", i, self.count), one, turn)
-        self._at(one)
-        b.cbranch(b.icmp_unsigned("!=", self._word(self.lengths, i), LONG(0)), first, begun)
-        self._at(first)
-        lower, another = self._wait(i, LONG(0), least), b.add(waiting, LONG(1))
-        b.branch(begun)
-        self._at(begun)
-        known = self._phis(2)
-        _come(known, one, least, waiting)
-        _come(known, first, lower, another)
-        _come(starting, begun, b.add(i, LONG(1)), *known)
-        b.branch(begin)
-        return begin, turn, least, waiting
-
-    def _turns(self, begin: Any, turn: Any, least: Any, waiting: Any) -> None:
-        """All who wait at the lowest part execute it, and then wait at their next ones."""
-        b, number = self.b, LONG(1)
-        find, take, each, turned, done = (self.new_block() for _ in range(5))
-        self._at(turn)
-        turning = parts, lowest, left = self._phis(3)
-        _come(turning, begin, LONG(0), least, waiting)
-        b.cbranch(b.icmp_unsigned("==", left, LONG(0)), done, find)
-        self._at(find)
-        (low,) = self._phis(1)
-        head, higher = self._word(self.heads, low), b.add(low, number)
-        _come([low], turn, lowest)
-        _come([low], find, higher)
-        b.cbranch(b.icmp_unsigned("==", head, LONG(-1)), find, take)
-        self._at(take)
-        self._put(self.heads, low, LONG(-1))
-        self._put(self.out, parts, b.trunc(low, self.kind))
-        b.branch(each)
-        self._at(each)
-        going = j, now, lowest = self._phis(3)
-        _come(going, take, head, left, higher)
-        behind, remaining, again, gone = self._execute(j, now, lowest, parts)
-        _come(going, gone, behind, remaining, again)
-        b.cbranch(b.icmp_unsigned("==", behind, LONG(-1)), turned, each)
-        self._at(turned)
-        _come(turning, turned, b.add(parts, number), again, remaining)
-        b.branch(turn)
-        self._at(done)
-        b.ret(parts)
-
-    def _execute(self, j: Any, now: Any, lowest: Any, parts: Any) -> tuple[Any, Any, Any, Any]:
-        """A group executes a part: the group behind it in the list, how many wait then, the lowest
-        part at which one does, and where it goes on."""
-        b = self.b
-        further, last, gone = (self.new_block() for _ in range(3))
-        behind = self._word(self.following, j)
-        position = b.add(self._word(self.positions, j), LONG(1))
-        self._put(self.positions, j, position)
-        self._put(self.ends, j, parts)
-        b.cbranch(b.icmp_unsigned("<", position, self._word(self.lengths, j)), further, last)
-        self._at(further)
-        new = self._wait(j, position, lowest)
-        b.branch(gone)
-        self._at(last)
-        fewer = b.sub(now, LONG(1))
-        b.branch(gone)
-        self._at(gone)
-        remaining, again = self._phis(2)
-        _come([remaining, again], further, now, new)
-        _come([remaining, again], last, fewer, lowest)
-        return behind, remaining, again, gone
-
-
-def _come(phis: Sequence[Any], block: Any, *values: Any) -> None:
-    """The values of phis for those who come from a block."""
-    for phi, value in zip(phis, values, strict=True):
-        phi.add_incoming(value, block)
+    return machine_code.function(text, "merge", ctypes.c_int64, *kinds)

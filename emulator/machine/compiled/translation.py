@@ -15,6 +15,7 @@ from dtypes import Array
 from emulator.arith.fast.words import Value
 from emulator.arith.scalar.types import TYPES
 from emulator.isa.ordinary.instruction import OrdinaryInstruction
+from emulator.isa.register_types import REGISTER_BITS
 from emulator.isa.wmma import WmmaTransfer
 from emulator.machine.compiled import (
     atomics,
@@ -36,7 +37,6 @@ from emulator.machine.vector.statements import STEPS, Make, maker_of
 from emulator.machine.vector.strand import Strand
 from emulator.memory.windows import LOCAL, PARAMETERS, RANK_BITS, SHARED, WINDOW_BITS
 from emulator.ptx.program import (
-    REGISTER_BITS,
     Address,
     Bound,
     Constant,

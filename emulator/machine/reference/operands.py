@@ -6,11 +6,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from emulator.arith.scalar.types import TYPES, ScalarType
+from emulator.isa.register_types import REGISTER_BITS
 from emulator.machine.reference.thread import Thread
 from emulator.machine.shared.special import CLOCKS, Readers, value_of
 from emulator.memory.windows import RANK_BITS
 from emulator.ptx.program import (
-    REGISTER_BITS,
     Address,
     Bound,
     Constant,

@@ -7,18 +7,11 @@ from typing import TypeVar
 
 from dtypes import Array
 from emulator.isa.ordinary.instruction import OrdinaryInstruction
+from emulator.isa.register_types import REGISTER_BITS
 from emulator.isa.signature import Operand
 from emulator.memory.arena import AccessError
 from emulator.memory.windows import SHARED, WINDOW_BITS
-from emulator.ptx.program import (
-    REGISTER_BITS,
-    Address,
-    Bound,
-    Constant,
-    Register,
-    Statement,
-    items_of,
-)
+from emulator.ptx.program import Address, Bound, Constant, Register, Statement, items_of
 
 #: words of the threads that execute a statement: the integer of one thread, or an array with an
 #: entry for each lane or one for all

@@ -23,6 +23,8 @@ VALUE_TYPES = {
 class Register:
     """One register of every lane: ``words (*batch, lanes)`` and the ``values`` that they mean.
 
+    Words of 128 bits are pairs of 64, ``(*batch, lanes, 2)``, the low one first.
+
     Both can be set: to one for all lanes, or one for each. Raises OperandError for what does not
     fit.
     """
@@ -42,17 +44,27 @@ class Register:
         return REGISTER_BITS[self.type]
 
     @property
+    def code(self) -> np.dtype[np.unsignedinteger]:
+        """The NumPy type of its words, or of the halves of its words."""
+        return code_type(min(self.bits, 64))
+
+    @property
+    def pair(self) -> tuple[int, ...]:
+        """The shape of a word: () but of a pair."""
+        return (2,) if self.bits == 128 else ()
+
+    @property
     def held(self) -> Array:
         """The words of all lanes of the batch in one row, or the one that all hold."""
         if self._held is None:
-            self._held = np.zeros(1, code_type(self.bits))
+            self._held = np.zeros((1, *self.pair), self.code)
         return self._held
 
     @property
     def words(self) -> Array:
         """The raw words, which cannot be changed in place."""
         if self._words is None:
-            shape, held = self._file.shape, self.held
+            shape, held = (*self._file.shape, *self.pair), self.held
             same = len(held) == 1
             words = np.full(shape, held[0]) if same else np.ascontiguousarray(held).reshape(shape)
             words.flags.writeable = False
@@ -154,14 +166,17 @@ class RegisterFile(Mapping[str, Register]):
             del self.replaced[name]
 
     def _of_all_lanes(self, name: str, words: Array) -> Array:
-        code = code_type(REGISTER_BITS[self._declared.registers[name]])
+        register = self[name]
+        shape = (*self.shape, *register.pair)
         try:
-            full = np.broadcast_to(words, self.shape)
+            full = np.broadcast_to(words, shape)
         except ValueError:
             raise OperandError(
-                f"register {name!r:.100} has one word per lane, {self.shape}; got {words.shape}"
+                f"register {name!r:.100} has one word per lane, {shape}; got {words.shape}"
             ) from None
-        return np.array(words if words.size == 1 else full, code, order="C").reshape(-1)
+        same = words.shape == register.pair or words.size == 1
+        out = np.array(words if same else full, register.code, order="C")
+        return out.reshape(-1, *register.pair)
 
 
 # --- from what callers give to words --------------------------------------------------------------
@@ -169,7 +184,9 @@ class RegisterFile(Mapping[str, Register]):
 
 def words_of(register: Register, given: object) -> Array:
     """Words for a register: unsigned words of its size, or integers that fit."""
-    array, word = as_array(given, repr(register.name)), code_type(register.bits)
+    array, word = as_array(given, repr(register.name)), register.code
+    if register.pair:
+        return _pairs(register, array)
     if array.dtype.kind == "u" and array.dtype.itemsize == word.itemsize:
         if register.type == "pred":
             return _truth(register, array)
@@ -189,6 +206,8 @@ def words_of_values(register: Register, given: object) -> Array:
     array = as_array(given, repr(name))
     if array.dtype.kind in "iuf":
         array = array.astype(array.dtype.newbyteorder("="), copy=False)
+    if register.pair:
+        return _pairs(register, array)
     if register.type == "pred":
         return _truth(register, array)
     if register.type in ("f16", "f32", "f64"):
@@ -201,6 +220,16 @@ def words_of_values(register: Register, given: object) -> Array:
     if register.type.startswith("b") and array.dtype.kind == "f" and is_array and same_size:
         return array.view(code_type(register.bits))
     return _integers(register, given, array)
+
+
+def _pairs(register: Register, array: Array) -> Array:
+    """Words of 128 bits: two of 64 each, the low one first."""
+    if array.dtype != np.uint64 or array.shape[-1:] != (2,):
+        raise OperandError(
+            f"register {register.name!r:.100} is .b128: give an array of uint64 (…, 2), the low "
+            f"half of each word first; got {_shown(array)}"
+        )
+    return array
 
 
 def _truth(register: Register, array: Array) -> Array:

@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 
 from dtypes import Array
 from emulator.arith.scalar.types import TYPES, cut, extend
+from emulator.isa.register_types import REGISTER_BITS
 from emulator.machine.vector.memory import shared_rank
 from emulator.machine.vector.special import special
 from emulator.machine.vector.strand import Strand
 from emulator.ptx.program import (
-    REGISTER_BITS,
     Address,
     Bound,
     Constant,

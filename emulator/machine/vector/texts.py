@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dtypes import Array, code_type
+from dtypes import Array
 from emulator.errors import EmulatorError, OperandError, UndefinedError, UnsupportedError
 from emulator.machine.report import KernelError
 from emulator.machine.shared.failure import Failure
@@ -108,8 +108,7 @@ class TextGrid(Grid):
                 continue
             words = frame.read(index)
             if words is not self._before.get(index):
-                code = code_type(register.bits)
-                state.registers.write(register.name, words.astype(code, copy=False))
+                state.registers.write(register.name, words.astype(register.code, copy=False))
         memory.write_back()
 
     def _next_blocks(self) -> NDArray[np.int64]:

@@ -177,14 +177,10 @@ def describe_descriptor(
     descriptor = Descriptor.decode(word)
     tile = None if ins is None else read_tile(ins, operand, major)
     found = descriptor.findings(tile.shape if tile else None, shared_size)
-    return Description(
-        int(word),
-        tuple(_fields(int(word), descriptor, tile)),
-        tuple(sorted((*_unused_bits(int(word)), *found), key=lambda x: x.level)),
-        descriptor,
-        tile,
-        tuple(descriptor.core_matrices(tile.shape)) if tile else (),
-    )
+    fields = tuple(_fields(int(word), descriptor, tile))
+    told = tuple(sorted((*_unused_bits(int(word)), *found), key=lambda x: x.level))
+    matrices = tuple(descriptor.core_matrices(tile.shape)) if tile else ()
+    return Description(int(word), fields, told, descriptor, tile, matrices)
 
 
 # --- fields ---------------------------------------------------------------------------------------

@@ -46,15 +46,8 @@ class Dot:
             own: list[Record] = []
             part = slice(start, start + self.k)
             pad = (0,) * (self.k - len(self.a[part]))
-            x = reference.dot_one(
-                self.arithmetic,
-                self.a[part] + pad,
-                self.b[part] + pad,
-                self.scale_a,
-                self.scale_b,
-                x,
-                own.append,
-            )
+            given = self.a[part] + pad, self.b[part] + pad, self.scale_a, self.scale_b
+            x = reference.dot_one(self.arithmetic, *given, x, own.append)
             records.append(own)
         return x, records
 

@@ -338,23 +338,14 @@ def _feed(ins: Multiplication, given: _Matrices, asked: Asked) -> Feed:
         arithmetic, a.tolist(), met.tolist(), scale_a, scale_b, c, records.append
     )
     assert code == d, f"the trace of {ins} on {target.name} ends in {code:#x}, D holds {d:#x}"
-    return Feed(
-        ins,
-        target,
-        arithmetic,
-        row,
-        col,
-        labels,
+    fed = (
         tuple(element("a", arithmetic.a, x, row, i) for i, x in enumerate(a)),
         tuple(element("b", arithmetic.b, x, k, col) for k, x in zip(ks, met, strict=True)),
         element("c", arithmetic.c, c, row, col),
         element("d", arithmetic.d, d, row, col),
-        scales[0],
-        scales[1],
-        nibbles,
-        tuple(given.notes),
-        tuple(records),
     )
+    (one, other), notes, steps = scales, tuple(given.notes), tuple(records)
+    return Feed(ins, target, arithmetic, row, col, labels, *fed, one, other, nibbles, notes, steps)
 
 
 def _selected(

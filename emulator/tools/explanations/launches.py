@@ -263,14 +263,7 @@ def _told(pair: _Pair, first: Result, second: Result) -> Parting | None:
             x.name: shown(words, x.type, lane)
             for x, words in zip(first.read, first.before, strict=True)
         }
-        values = tuple(shown(x.after[i], value.type, lane) for x in (first, second))
-        return Parting(
-            pair.place_of(first.statement),
-            block,
-            thread,
-            operands,
-            value.name,
-            (values[0], values[1]),
-            pair.reason(first.statement),
-        )
+        one, other = (shown(x.after[i], value.type, lane) for x in (first, second))
+        place, why = pair.place_of(first.statement), pair.reason(first.statement)
+        return Parting(place, block, thread, operands, value.name, (one, other), why)
     return None

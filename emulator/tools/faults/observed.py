@@ -167,21 +167,9 @@ class Recorder:
             if found := self._rows(first, indexes, words[name], ins, name):
                 rows[name] = found
                 loads[name] = self._loaded[_warp(first)][indexes[0]].pc
-        self.products.append(
-            Product(
-                statement.pc,
-                first.block.index,
-                first.warp.number,
-                ins,
-                words,
-                options,
-                multiply.run(call),
-                shared,
-                len(self.transfers.of_block.get(first.block.index, ())),
-                rows,
-                loads,
-            )
-        )
+        copies = len(self.transfers.of_block.get(first.block.index, ()))
+        given = ins, words, options, multiply.run(call), shared, copies, rows, loads
+        self.products.append(Product(statement.pc, first.block.index, first.warp.number, *given))
 
     def _rows(
         self,

@@ -85,21 +85,11 @@ class _Search:
 
     def report(self) -> FaultReport:
         faults = sorted(self.faults, key=lambda x: (not x.exact, x.exact or -x.explained))
-        return FaultReport(
-            str(self.given.ins),
-            str(self.given.target),
-            tuple(faults),
-            tuple(self.compared),
-            self.wrong,
-            self.total,
-            self.tried,
-            self.invisible,
-            self.untold,
-            tuple(self.notes),
-            len(self.kinds),
-            self.operands,
-            tuple(self.where) if self._shows_where() else (),
-        )
+        what = str(self.given.ins), str(self.given.target), tuple(faults), tuple(self.compared)
+        counts = self.wrong, self.total, self.tried, self.invisible, self.untold
+        where = tuple(self.where) if self._shows_where() else ()
+        rest = tuple(self.notes), len(self.kinds), self.operands, where
+        return FaultReport(*what, *counts, *rest)
 
     def _explained(self) -> bool:
         return any(x.exact for x in self.faults)

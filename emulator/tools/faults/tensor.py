@@ -486,15 +486,9 @@ def tensor_faults(
             if fault.explained * 2 >= fault.wrong and (not left.size or left.mean() > 0.5):
                 faults.append(fault)
     faults.sort(key=lambda x: (not x.exact, -x.explained))
+    counts = int(wrong.sum()), observed.size, tried, invisible
     return FaultReport(
-        str(ins),
-        str(target),
-        tuple(faults[:limit]),
-        ("D",),
-        int(wrong.sum()),
-        observed.size,
-        tried,
-        invisible,
+        *(str(ins), str(target), tuple(faults[:limit]), ("D",), *counts),
         kinds=len({x.name for x in MISTAKES for _ in x.ways(problem)}),
         where=_where(wrong, faults),
         notes=("A and B are taken to be in the canonical layout, with 128 bytes of swizzle",),

@@ -51,19 +51,8 @@ class _Case:
         else:
             size = (x if what == "input" else w)[2:4]
         way = self._choose(what, x, w)
-        codes = convolve(
-            what,
-            codes_of(one),
-            codes_of(other),
-            self.shape,
-            size,
-            way,
-            self.rule,
-            self.computer.target,
-            self.out,
-            self.computer.engine,
-            self.computer.recipe,
-        )
+        how = self.rule, self.computer.target, self.out, self.computer.engine, self.computer.recipe
+        codes = convolve(what, codes_of(one), codes_of(other), self.shape, size, way, *how)
         made = tensor_of(codes, self.out)
         if self.axes == 1:
             return made.squeeze(2)

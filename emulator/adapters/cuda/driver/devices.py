@@ -69,7 +69,6 @@ class _Device:
         self.failed = 0
 
     def primary_context(self) -> int:
-        """The primary context."""
         if not self.primary:
             self.primary = handles.add(Context())
         return self.primary

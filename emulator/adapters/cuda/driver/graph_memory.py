@@ -100,8 +100,6 @@ graph_memory = GraphMemory()
 
 
 class Allocate(Work):
-    """Allocates memory."""
-
     kind = Kind.MEM_ALLOC
 
     def __init__(self, block: Block) -> None:

@@ -74,7 +74,6 @@ class Loaded:
         }
 
     def function(self, name: str) -> int:
-        """The handle of a kernel."""
         refuse_if(name not in self.module.kernels, Code.NOT_FOUND)
         if name not in self.functions:
             self.functions[name] = handles.add(Function(self, name))

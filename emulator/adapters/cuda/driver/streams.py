@@ -75,7 +75,6 @@ _defaults = {number: Stream() for number in _DEFAULT}
 
 
 def stream_of(handle: int) -> Stream:
-    """A stream by its handle."""
     return _defaults[handle] if handle in _defaults else handles.find(handle, Stream)
 
 
@@ -138,8 +137,6 @@ class _OfEvent(Work):
 
 
 class Record(_OfEvent):
-    """Records an event."""
-
     kind = Kind.EVENT_RECORD
 
     def run(self) -> None:

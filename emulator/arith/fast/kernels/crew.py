@@ -29,7 +29,7 @@ _WORDS = (
 )  # fmt: skip
 #: times that a thread looks for work before it sleeps, and where more follows soon or it looks for
 #: the end of a few last parts: to wake up takes 50 microseconds and more
-_LOOKS, _MANY_LOOKS = 200, 10_000
+_LOOKS, _MANY_LOOKS = 200, 3000
 #: bytes that are enough for a mutex or a condition of any C library
 _ROOM = 256
 

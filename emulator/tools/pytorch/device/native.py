@@ -147,7 +147,6 @@ class _Writer:
         return held
 
     def entry(self, table: Value, number: Value) -> Value:
-        """A word of a table."""
         from emulator.arith.fast.words import POINTER
 
         place = self.b.gep(self.b.inttoptr(table, POINTER), [number], source_etype=self.long)

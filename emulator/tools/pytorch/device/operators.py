@@ -195,8 +195,6 @@ def _operators() -> tuple[OpOverload, ...]:
 
 
 class Operators:
-    """Runs the operators of the device."""
-
     def __init__(self, chip: Chip, heap: Heap, products: Products, generator: Generator) -> None:
         self.heap, self.products, self.generator = heap, products, generator
         self.attention = Attention(chip, heap, products)

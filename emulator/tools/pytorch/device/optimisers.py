@@ -34,7 +34,6 @@ _NORM = _aten._foreach_norm.Scalar
 
 
 def optimisers(chip: Chip, request: Request) -> Answer | None:
-    """The answer of an operator over lists of tensors."""
     rule = _RULES.get(request.function)
     if rule is None or find_kernel(chip.target.name, "optimisers", "fused_sgd") is None:
         return None

@@ -194,7 +194,6 @@ def _rounds_once(
 
 
 def pointwise(chip: Chip, request: Request) -> Answer | None:
-    """The answer of a pointwise operator."""
     call = call_of(request)
     if call is None:
         return _round_to_decimals(chip, request) or _divide_wide(chip, request)

@@ -87,7 +87,6 @@ class _Draw:
         launch(found, blocks * steps, _BLOCK, [out, out.numel(), blocks * _BLOCK, *rest])
 
     def fill(self, tensor: Tensor, kernel: str, *numbers: float) -> Tensor:
-        """Fills a tensor with a distribution."""
         made = self.numbers(kernel, tensor.numel(), *numbers, dtype=tensor.dtype)
         return _fill(tensor, made.to(tensor.dtype))
 

@@ -13,7 +13,6 @@ _WHY = "PyTorch's kernel for it"
 
 
 def ranges(chip: Chip, request: Request) -> Answer | None:
-    """The answer of ``arange``."""
     out = request.kwargs.get("out")
     if request.base != "arange" or out is None or out.dtype not in FLOATS:
         return None
