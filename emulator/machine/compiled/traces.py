@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import lru_cache
-from string import Template
 from typing import Any
 
 import numpy as np
+from llvmlite import ir
 from numpy.typing import NDArray
 
 from dtypes import Array
 from emulator.arith.fast.kernels import machine_code
+from emulator.arith.fast.words import LONG, POINTER, Value
 from emulator.arrays import address_of
+
+#: bits of the number of entries of the first table of hashes
+_FEWEST = 10
 
 
 def one_of_each(hashes: NDArray[np.int64]) -> Array:
@@ -20,75 +26,11 @@ def one_of_each(hashes: NDArray[np.int64]) -> Array:
     count, bits = len(hashes), _FEWEST
     while True:
         table, out = np.zeros(1 << bits, np.int64), np.empty(min(count, 1 << bits - 1), np.int64)
-        room = address_of(table), (1 << bits) - 1, address_of(out), len(out)
-        found = _distinct()(address_of(hashes), hashes.strides[0], count, *room)
+        arrays = map(address_of, (hashes, table, out))
+        found = _distinct()(*arrays, hashes.strides[0], count, len(table) - 1, len(out))
         if found >= 0:
             return out[:found]
         bits += 4
-
-
-#: bits of the number of entries of the first table of hashes
-_FEWEST = 10
-_DISTINCT = """
-define i64 @distinct(ptr %hashes, i64 %step, i64 %count, ptr %table, i64 %mask, ptr %out, i64 %most)
-{
-enter:
-  br label %next
-next:
-  %i = phi i64 [ 0, %enter ], [ %following, %known ]
-  %n = phi i64 [ 0, %enter ], [ %found, %known ]
-  %any = icmp ult i64 %i, %count
-  br i1 %any, label %look, label %done
-look:
-  %offset = mul i64 %i, %step
-  %place = getelementptr i8, ptr %hashes, i64 %offset
-  %hash = load i64, ptr %place
-  %upper = lshr i64 %hash, 40
-  %following = add i64 %i, 1
-  br label %probe
-probe:
-  %slot = phi i64 [ %upper, %look ], [ %another, %other ]
-  %at = and i64 %slot, %mask
-  %entry = getelementptr i64, ptr %table, i64 %at
-  %held = load i64, ptr %entry
-  %empty = icmp eq i64 %held, 0
-  br i1 %empty, label %new, label %compare
-compare:
-  %owner = sub i64 %held, 1
-  %there = mul i64 %owner, %step
-  %first = getelementptr i8, ptr %hashes, i64 %there
-  %before = load i64, ptr %first
-  %same = icmp eq i64 %before, %hash
-  br i1 %same, label %known, label %other
-other:
-  %another = add i64 %slot, 1
-  br label %probe
-new:
-  %full = icmp uge i64 %n, %most
-  br i1 %full, label %many, label %put
-put:
-  store i64 %following, ptr %entry
-  %end = getelementptr i64, ptr %out, i64 %n
-  store i64 %i, ptr %end
-  %more = add i64 %n, 1
-  br label %known
-known:
-  %found = phi i64 [ %n, %compare ], [ %more, %put ]
-  br label %next
-many:
-  ret i64 -1
-done:
-  ret i64 %n
-}"""
-
-
-@lru_cache(maxsize=1)
-def _distinct() -> Any:
-    """``distinct(hashes, step, count, table, mask, out, most)``: see `one_of_each`. A table of
-    zeros takes the number of a hash, from 1 on; -1: there are more than `most`."""
-    word, pointer = ctypes.c_int64, ctypes.c_void_p
-    kinds = pointer, word, word, pointer, word, pointer, word
-    return machine_code.function(_DISTINCT, "distinct", word, *kinds)
 
 
 def merged(traces: Array, groups: Array, lengths: Array, parts: int) -> tuple[Array, Array]:
@@ -102,113 +44,133 @@ def merged(traces: Array, groups: Array, lengths: Array, parts: int) -> tuple[Ar
     return out[:count], ends
 
 
-#: groups wait at their next parts, in lists: `heads` has the first of each part, `following` the
-#: next of each group, -1: none
-_MERGE = """
-define internal i64 @wait(ptr %groups, ptr %following, ptr %heads, ptr %traces, i64 %room, i64 %i,
-  i64 %position, i64 %least)
-{ ; a group waits at its next part; the less of this and `least`
-  %group_at = getelementptr i64, ptr %groups, i64 %i
-  %group = load i64, ptr %group_at
-  %row = mul i64 %group, %room
-  %place = add i64 %row, %position
-  %word_at = getelementptr $part, ptr %traces, i64 %place
-  %word = load $part, ptr %word_at
-  %part = zext $part %word to i64
-  %head_at = getelementptr i64, ptr %heads, i64 %part
-  %head = load i64, ptr %head_at
-  %following_at = getelementptr i64, ptr %following, i64 %i
-  store i64 %head, ptr %following_at
-  store i64 %i, ptr %head_at
-  %lower = icmp ult i64 %part, %least
-  %out = select i1 %lower, i64 %part, i64 %least
-  ret i64 %out
-}
-define i64 @merge(ptr %groups, ptr %lengths, ptr %positions, ptr %ends, ptr %following, ptr %heads,
-  ptr %out, ptr %traces, i64 %room, i64 %count)
-{
-enter:
-  br label %begin
-begin:
-  %i = phi i64 [ 0, %enter ], [ %next, %begun ]
-  %least = phi i64 [ -1, %enter ], [ %known_least, %begun ]
-  %waiting = phi i64 [ 0, %enter ], [ %known_waiting, %begun ]
-  %any = icmp ult i64 %i, %count
-  br i1 %any, label %one, label %turn
-one:
-  %length_at = getelementptr i64, ptr %lengths, i64 %i
-  %length = load i64, ptr %length_at
-  %some = icmp ne i64 %length, 0
-  br i1 %some, label %first, label %begun
-first:
-  %lower = call i64 @wait(ptr %groups, ptr %following, ptr %heads, ptr %traces, i64 %room, i64 %i,
-    i64 0, i64 %least)
-  %another = add i64 %waiting, 1
-  br label %begun
-begun:
-  %known_least = phi i64 [ %least, %one ], [ %lower, %first ]
-  %known_waiting = phi i64 [ %waiting, %one ], [ %another, %first ]
-  %next = add i64 %i, 1
-  br label %begin
-turn: ; all who wait at the lowest part execute it, and then wait at their next ones
-  %parts = phi i64 [ 0, %begin ], [ %more, %turned ]
-  %lowest = phi i64 [ %least, %begin ], [ %again, %turned ]
-  %left = phi i64 [ %waiting, %begin ], [ %remaining, %turned ]
-  %over = icmp eq i64 %left, 0
-  br i1 %over, label %done, label %find
-find:
-  %low = phi i64 [ %lowest, %turn ], [ %higher, %find ]
-  %head_at = getelementptr i64, ptr %heads, i64 %low
-  %head = load i64, ptr %head_at
-  %higher = add i64 %low, 1
-  %nobody = icmp eq i64 %head, -1
-  br i1 %nobody, label %find, label %take
-take:
-  store i64 -1, ptr %head_at
-  %part = trunc i64 %low to $part
-  %out_at = getelementptr $part, ptr %out, i64 %parts
-  store $part %part, ptr %out_at
-  br label %each
-each:
-  %j = phi i64 [ %head, %take ], [ %behind, %gone ]
-  %now = phi i64 [ %left, %take ], [ %remaining, %gone ]
-  %lowest_now = phi i64 [ %higher, %take ], [ %again, %gone ]
-  %behind_at = getelementptr i64, ptr %following, i64 %j
-  %behind = load i64, ptr %behind_at
-  %position_at = getelementptr i64, ptr %positions, i64 %j
-  %before = load i64, ptr %position_at
-  %position = add i64 %before, 1
-  store i64 %position, ptr %position_at
-  %end_at = getelementptr i64, ptr %ends, i64 %j
-  store i64 %parts, ptr %end_at
-  %all_at = getelementptr i64, ptr %lengths, i64 %j
-  %all = load i64, ptr %all_at
-  %goes_on = icmp ult i64 %position, %all
-  br i1 %goes_on, label %further, label %last
-further:
-  %new = call i64 @wait(ptr %groups, ptr %following, ptr %heads, ptr %traces, i64 %room, i64 %j,
-    i64 %position, i64 %lowest_now)
-  br label %gone
-last:
-  %fewer = sub i64 %now, 1
-  br label %gone
-gone:
-  %remaining = phi i64 [ %now, %further ], [ %fewer, %last ]
-  %again = phi i64 [ %new, %further ], [ %lowest_now, %last ]
-  %ended = icmp eq i64 %behind, -1
-  br i1 %ended, label %turned, label %each
-turned:
-  %more = add i64 %parts, 1
-  br label %turn
-done:
-  ret i64 %parts
-}"""
+class _Writer:
+    """A function of arrays and then of words of 8 bytes, with variables that start as 0."""
+
+    def __init__(self, name: str, arrays: int, words: int, variables: Sequence[str]) -> None:
+        self.name, self._kinds = name, [ctypes.c_void_p] * arrays + [ctypes.c_int64] * words
+        self._module = ir.Module(name)
+        type_ = ir.FunctionType(LONG, [POINTER] * arrays + [LONG] * words)
+        function = ir.Function(self._module, type_, name)
+        self.given = function.args
+        self.b = ir.IRBuilder(function.append_basic_block("entry"))
+        self._places = {variable: self.b.alloca(LONG) for variable in variables}
+        for variable in variables:
+            self[variable] = LONG(0)
+
+    def __getitem__(self, variable: str) -> Value:
+        return self.b.load(self._places[variable], typ=LONG)
+
+    def __setitem__(self, variable: str, word: Value) -> None:
+        self.b.store(word, self._places[variable])
+
+    def add(self, variable: str, number: int) -> None:
+        self[variable] = self.b.add(self[variable], LONG(number))
+
+    def word(self, array: Value, at: Value, kind: Any = LONG) -> Value:
+        return self.b.load(self.b.gep(array, [at], source_etype=kind), typ=kind)
+
+    def put(self, array: Value, at: Value, word: Value) -> None:
+        self.b.store(word, self.b.gep(array, [at], source_etype=word.type))
+
+    def less(self, a: Value, b: Value) -> Value:
+        return self.b.icmp_unsigned("<", a, b)
+
+    def equal(self, a: Value, number: int) -> Value:
+        return self.b.icmp_unsigned("==", a, LONG(number))
+
+    @contextmanager
+    def until(self, over: Callable[[], Value]) -> Iterator[None]:
+        """Repeats instructions until something holds."""
+        head, body, after = (self.b.append_basic_block() for _ in range(3))
+        self.b.branch(head)
+        self.b.position_at_end(head)
+        self.b.cbranch(over(), after, body)
+        self.b.position_at_end(body)
+        yield
+        self.b.branch(head)
+        self.b.position_at_end(after)
+
+    def function(self, result: Value) -> Any:
+        self.b.ret(result)
+        return machine_code.function(str(self._module), self.name, ctypes.c_int64, *self._kinds)
+
+
+@lru_cache(maxsize=1)
+def _distinct() -> Any:
+    """``distinct(hashes, table, out, step, count, mask, most)``: see `one_of_each`. A table of
+    zeros takes the number of a hash, from 1 on; -1: there are more than `most`."""
+    t = _Writer("distinct", 3, 4, ("i", "slot", "known", "found"))
+    (hashes, table, out, step, count, mask, most), b = t.given, t.b
+
+    def hash_at(i: Value) -> Value:
+        return b.load(b.gep(hashes, [b.mul(i, step)], source_etype=ir.IntType(8)), typ=LONG)
+
+    with t.until(lambda: b.not_(t.less(t["i"], count))):
+        mine = hash_at(t["i"])
+        t["slot"], t["known"] = b.lshr(mine, LONG(40)), LONG(0)
+        with t.until(lambda: t.equal(t["known"], 1)):
+            at = b.and_(t["slot"], mask)
+            held = t.word(table, at)
+            with b.if_else(t.equal(held, 0)) as (new, old):
+                with new:
+                    with b.if_then(b.not_(t.less(t["found"], most))):
+                        b.ret(LONG(-1))
+                    t.put(table, at, b.add(t["i"], LONG(1)))
+                    t.put(out, t["found"], t["i"])
+                    t.add("found", 1)
+                    t["known"] = LONG(1)
+                with old:
+                    same = b.icmp_unsigned("==", hash_at(b.sub(held, LONG(1))), mine)
+                    t["known"] = b.zext(same, LONG)
+            t.add("slot", 1)
+        t.add("i", 1)
+    return t.function(t["found"])
 
 
 @lru_cache(maxsize=2)
 def _merge(size: int) -> Any:
     """``merge(groups, lengths, positions, ends, following, heads, out, traces, room, count)``: see
-    `merged`. The number of parts in `out`, whose numbers have so many bytes."""
-    text = Template(_MERGE).substitute(part=f"i{8 * size}")
-    kinds = [*[ctypes.c_void_p] * 8, *[ctypes.c_int64] * 2]
-    return machine_code.function(text, "merge", ctypes.c_int64, *kinds)
+    `merged`. Groups wait at their next parts, in lists: `heads` has the first of each part,
+    `following` the next of each group, -1: none. The number of parts in `out`, whose numbers have
+    so many bytes."""
+    t = _Writer("merge", 8, 2, ("i", "low", "left", "parts", "next"))
+    groups, lengths, positions, ends, following, heads, out, traces, room, count = t.given
+    b, kind = t.b, ir.IntType(8 * size)
+
+    def wait(i: Value, position: Value) -> None:
+        """A group waits at its next part, which may be the lowest."""
+        row = b.mul(t.word(groups, i), room)
+        part = b.zext(t.word(traces, b.add(row, position), kind), LONG)
+        t.put(following, i, t.word(heads, part))
+        t.put(heads, part, i)
+        t["low"] = b.select(t.less(part, t["low"]), part, t["low"])
+
+    t["low"] = LONG(-1)
+    with t.until(lambda: b.not_(t.less(t["i"], count))):
+        with b.if_then(b.not_(t.equal(t.word(lengths, t["i"]), 0))):
+            wait(t["i"], LONG(0))
+            t.add("left", 1)
+        t.add("i", 1)
+    with t.until(lambda: t.equal(t["left"], 0)):
+        with t.until(lambda: b.not_(t.equal(t.word(heads, t["low"]), -1))):
+            t.add("low", 1)
+        low = t["low"]
+        t["next"] = t.word(heads, low)
+        t.put(heads, low, LONG(-1))
+        t.put(out, t["parts"], b.trunc(low, kind))
+        t.add("low", 1)
+        # All who wait at the lowest part execute it, and then wait at their next ones.
+        with t.until(lambda: t.equal(t["next"], -1)):
+            i = t["next"]
+            t["next"] = t.word(following, i)
+            position = b.add(t.word(positions, i), LONG(1))
+            t.put(positions, i, position)
+            t.put(ends, i, t["parts"])
+            with b.if_else(t.less(position, t.word(lengths, i))) as (further, last):
+                with further:
+                    wait(i, position)
+                with last:
+                    t.add("left", -1)
+        t.add("parts", 1)
+    return t.function(t["parts"])
