@@ -69,7 +69,7 @@ def run_on(launch: Launch, engine: EngineName) -> dict[str, int]:
     Raises UnsupportedError for a launch whose blocks are not independent, OperandError for what is
     no client, KernelError as the first chunk that cannot go on does.
     """
-    client = launch.client
+    client: Any = launch.client
     check_independent(client, launch, engine)
     cluster = math.prod(launch.cluster)
     threads = max(1, sum(client.nthreads().values()))

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
+from typing import TYPE_CHECKING, ClassVar, Protocol, TypeVar
 
 import numpy as np
 
@@ -79,7 +79,7 @@ class LaunchedKernel(Protocol):
 
     bound: BoundKernel
     contract: Contract
-    _blocks: dict[tuple[type, bool], Any]
+    _blocks: dict[tuple[type, bool], object]
 
     @property
     def module(self) -> LaunchedModule: ...
@@ -135,7 +135,7 @@ class Launch:
     #: the thread blocks that run, from the first to before the last; None: all
     part: tuple[int, int] | None = None
     #: of Dask, whose workers run them
-    client: Any = None
+    client: object = None
 
     #: a run of it may go on from a snapshot
     goes_on: ClassVar[bool] = True
@@ -367,8 +367,8 @@ class Launch:
         kernel = self.kernel
         if self.watchers:
             return make(self.program, watchers=self.watchers)
-        held: B | None = kernel._blocks.get((kind, self.check))
-        if held is None:
+        held = kernel._blocks.get((kind, self.check))
+        if not isinstance(held, kind):
             held = kernel._blocks[kind, self.check] = make(self.program)
         return held
 

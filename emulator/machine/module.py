@@ -339,7 +339,7 @@ class Kernel:
         self.bound = bound
         self.contract = contract
         #: steps of the blocks of statements, by whether they are checked
-        self._blocks: dict[tuple[type, bool], Any] = {}
+        self._blocks: dict[tuple[type, bool], object] = {}
         self._problems: list[Problem] | None = None
 
     def __getstate__(self) -> dict[str, object]:

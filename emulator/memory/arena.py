@@ -82,10 +82,8 @@ class AccessError(Exception):
         cls, index: int, address: int, size: int, space: str, limit: int, write: bool
     ) -> AccessError:
         """An access past the end of shared or local memory, which has `limit` bytes."""
-        reason = (
-            f"{size} byte{'s' * (size > 1)} at {address:#x} of {space} memory are "
-            f"{'written' if write else 'read'}, which has {limit} bytes"
-        )
+        what = _bytes_are(size, f"{address:#x} of {space} memory", write)
+        reason = f"{what}, which has {limit} bytes"
         return cls(Fault(index, address, "out of bounds", reason))
 
     @classmethod
@@ -100,6 +98,12 @@ class AccessError(Exception):
         """A generic address that had to lead into shared memory."""
         reason = f"the generic address {address:#x} does not lead into shared memory"
         return cls(Fault(index, address, "address space", reason))
+
+
+def _bytes_are(size: int, where: str, write: bool) -> str:
+    """``4 bytes at 0x10 are read``."""
+    some, are = (f"{size} bytes", "are") if size > 1 else ("1 byte", "is")
+    return f"{some} at {where} {are} {'written' if write else 'read'}"
 
 
 def extent_of(numbers: NDArray[Any]) -> tuple[int, int, int]:
@@ -670,7 +674,7 @@ class Arena:
             if near is not None and (found or abs(address - near.address) < 1 << 40):
                 beyond = near.place(last if found else address)
                 where = f"{beyond} ({near.size} bytes at {near.address:#x})"
-            reason = f"{size} byte{'s' * (size > 1)} at {address:#x} are {verb}: {where}"
+            reason = f"{_bytes_are(size, f'{address:#x}', write)}: {where}"
             kind = "out of bounds"
         raise AccessError(Fault(index, address, kind, reason))
 

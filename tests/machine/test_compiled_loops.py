@@ -11,7 +11,7 @@ from emulator.machine.compiled import budget, engine, loop, loop_function, loops
 from emulator.machine.compiled.calls import Registers
 from emulator.machine.compiled.loops import _cycles, loops_of
 from emulator.machine.compiled.segment import Segment
-from emulator.machine.compiled.traces import one_of_each
+from emulator.machine.compiled.traces import merged, one_of_each
 from emulator.machine.vector import engine as vector
 from emulator.machine.vector.wave import Wave
 
@@ -281,3 +281,24 @@ def test_one_of_each_hash_is_found(count):
     chosen = one_of_each(hashes)
     assert (np.diff(chosen) > 0).all()
     assert (np.sort(hashes[chosen]) == np.unique(hashes)).all()
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint16])
+@pytest.mark.parametrize("groups", [1, 3, 40])
+def test_groups_are_merged_at_the_lowest_part(groups, dtype):
+    """As a plain loop does: who is at the lowest part executes it and goes on."""
+    rng = np.random.default_rng(groups)
+    lengths = rng.integers(0, 12, groups)
+    traces = np.zeros((groups, 12), dtype)
+    for row, length in zip(traces, lengths, strict=True):
+        row[:length] = rng.choice(20, length, replace=False)
+        row[: length // 2].sort()
+    order = rng.permutation(groups)
+    out, ends = merged(traces, order, lengths[order], 20)
+    at, expected, gone_on = [0] * groups, [], [0] * groups
+    while left := [i for i in range(groups) if at[i] < lengths[order[i]]]:
+        low = min(traces[order[i], at[i]] for i in left)
+        for i in [i for i in left if traces[order[i], at[i]] == low]:
+            at[i], gone_on[i] = at[i] + 1, len(expected)
+        expected.append(low)
+    assert (out.tolist(), ends.tolist()) == (expected, gone_on)

@@ -167,7 +167,7 @@ class AccessWatch(Reporter):
             conflicts += (
                 [self.without(_is_volatile, x) for x in reads] if volatile and strong else reads
             )
-        self.conflicts(conflicts, who, flat * shared.shadow.granule, size, use, changed, count)
+        self.conflicts(conflicts, who, flat * shared.shadow.granule, use, changed, count)
         if use != "read":
             self.check_barriers(who, flat)
         if strong or hears:
@@ -299,7 +299,7 @@ class AccessWatch(Reporter):
         if use != "write":
             self._fresh(lanes, places, every)
         if use == "read" and not strong:
-            self._check_read_only(lanes, at, threads.reshape(at.shape))
+            self._check_read_only(lanes, at)
         if use != "read":
             if self.publishing is not None:
                 self.publishing(lanes)
@@ -311,7 +311,7 @@ class AccessWatch(Reporter):
             memory.note_write(flat, threads, now, sort)
         elif not strong:
             memory.note_read(flat, threads, now)
-        self.conflicts(conflicts, who, flat * granule, size, use, changed, count, everywhere=True)
+        self.conflicts(conflicts, who, flat * granule, use, changed, count, everywhere=True)
 
     def _fresh(self, lanes: Lanes, places: Places, at: Places) -> None:
         """Reads of memory that malloc gave to this grid and nothing has written; what the host has
@@ -324,7 +324,7 @@ class AccessWatch(Reporter):
         inside = (which >= 0) & (places < ends[which])
         self._missing(lanes, inside[:, None] & (self.all.memory.shadow.written[at] == 0))
 
-    def _check_read_only(self, lanes: Lanes, at: Places, threads: Lanes) -> None:
+    def _check_read_only(self, lanes: Lanes, at: Places) -> None:
         if "nc" not in self.words:
             return
         written = self.all.memory.shadow.written[at] > 0
@@ -358,7 +358,6 @@ class AccessWatch(Reporter):
         conflicts: Sequence[Conflict],
         who: Lanes,
         places: Places,
-        size: int,
         use: str,
         changed: Bools | None,
         count: int,

@@ -79,14 +79,14 @@ class AsyncWatch(AccessWatch):
             asking, asked = who, flat
         if write and "reduces" in self.statement.effects:
             conflicts = [x for x in map(self._without_reductions, conflicts) if x.which.size]
-        self._of_proxy(conflicts, asking, asked * granule, size, at.shape[1], use)
+        self._of_proxy(conflicts, asking, asked * granule, at.shape[1], use)
         if not write:
             if "bulk_group" in self.words:
                 shared.note_bulk_read(flat, who, self.now)
                 self.bulk.issue(lanes, self.now)
             return
         conflicts = shared.conflicts_with_reads(who, flat)
-        self.conflicts(conflicts, who, flat * granule, size, use, None, at.shape[1])
+        self.conflicts(conflicts, who, flat * granule, use, None, at.shape[1])
         self.check_barriers(who, flat)
         if bulk or "mbarrier::complete_tx::bytes" in self.words:
             self._awaiting.append(flat)
@@ -106,7 +106,6 @@ class AsyncWatch(AccessWatch):
         conflicts: Sequence[Conflict],
         who: Lanes,
         places: Places,
-        size: int,
         count: int,
         use: str = "read",
     ) -> None:
@@ -115,7 +114,7 @@ class AsyncWatch(AccessWatch):
         for conflict in conflicts:
             which, events, others = conflict.which, conflict.events, conflict.others
             if conflict.sort == Sort.BARRIER:
-                self.conflicts([conflict], who, places, size, use, None, count)
+                self.conflicts([conflict], who, places, use, None, count)
                 continue
             aspect = Aspect.COPIES if conflict.sort == Sort.COPY else Aspect.PLAIN
             plain = self.clocks.ordered(aspect, who[which], others, events)
@@ -123,7 +122,7 @@ class AsyncWatch(AccessWatch):
                 rest = Conflict(
                     "write", which[~plain], events[~plain], others[~plain], conflict.sort
                 )
-                self.conflicts([rest], who, places, size, use, None, count)
+                self.conflicts([rest], who, places, use, None, count)
             unfenced = plain & ~self._by_either_proxy(events)
             if not unfenced.any():
                 continue
@@ -179,7 +178,7 @@ class AsyncWatch(AccessWatch):
             # Each of the four warps must know of what is read.
             warps = (readers[:, None] + WARP * np.arange(4)).reshape(-1)
             conflicts, who, every = shared.conflicts_of_tile(warps, flat)
-            self._of_proxy(conflicts, who, every * granule, granule, 1)
+            self._of_proxy(conflicts, who, every * granule, 1)
             spoilt = np.zeros(0, np.bool_)
             if shared.shadow.unwritten(flat).any():
                 spoilt = shared.shadow.unwritten(addresses // granule + block * row)
@@ -194,9 +193,7 @@ class AsyncWatch(AccessWatch):
         row, granule = shared.shadow.row, shared.shadow.granule
         flat = np.unique(addresses // granule) + block * row
         who = np.full(len(flat), lane)
-        self._of_proxy(
-            shared.conflicts_with_writes(who, flat, proxy=True), who, flat * granule, granule, 1
-        )
+        self._of_proxy(shared.conflicts_with_writes(who, flat, proxy=True), who, flat * granule, 1)
         return flat
 
     def stored_by_copy(self, lanes: Lanes, places: Places) -> None:

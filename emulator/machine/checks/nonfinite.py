@@ -59,7 +59,7 @@ def _scalar(
             return step(s)
         before = read_all(s, read)
         result = step(s)
-        nan, infinite = _any_special(s, read, before)
+        nan, infinite = _any_special(read, before)
         for value, words in zip(written, read_all(s, written), strict=True):
             if not is_float(value.type):
                 continue
@@ -81,7 +81,7 @@ def _scalar(
     return run
 
 
-def _any_special(s: Strand, values: list[Value], words: list[Array]) -> tuple[Array, Array]:
+def _any_special(values: list[Value], words: list[Array]) -> tuple[Array, Array]:
     """For each lane, or for all, whether any of the values is NaN, or infinite."""
     nan = infinite = np.zeros(1, np.bool_)
     for value, held in zip(values, words, strict=True):

@@ -241,13 +241,12 @@ def _after(statement: Statement, function: Function) -> After | None:
     if "membermask" in statement.operands:
         if "barrier" in statement.effects:
             return _warp_barrier(statement, function)
-        return _exchange(statement, function) if "a" in statement.operands else None
+        return _exchange if "a" in statement.operands else None
     if "waits" in statement.effects and isinstance(statement.instruction, Tcgen05):
-        return _tensor_wait(statement, function)
-    for effects, make in _AFTER:
-        if effects <= statement.effects:
-            return make(statement, function)
-    return None
+        return _tensor_wait(statement)
+    fits = (make for effects, make in _AFTER.items() if {*effects.split()} <= statement.effects)
+    make = next(fits, None)
+    return make and make(statement)
 
 
 def _warp_barrier(statement: Statement, function: Function) -> After:
@@ -261,15 +260,12 @@ def _warp_barrier(statement: Statement, function: Function) -> After:
     return after
 
 
-def _exchange(statement: Statement, function: Function) -> After:
-    def after(watch: Watch, s: Strand, lanes: Lanes) -> None:
-        watch.clocks.shuffled(lanes, watch.now)
-        watch.sync.exchanged(lanes)
-
-    return after
+def _exchange(watch: Watch, s: Strand, lanes: Lanes) -> None:
+    watch.clocks.shuffled(lanes, watch.now)
+    watch.sync.exchanged(lanes)
 
 
-def _fence(statement: Statement, function: Function) -> After:
+def _fence(statement: Statement) -> After:
     run = _of_fence(statement)
 
     def after(watch: Watch, s: Strand, lanes: Lanes) -> None:
@@ -293,11 +289,7 @@ def _of_fence(statement: Statement) -> After | None:
     return lambda watch, s, lanes: watch.all.memory.fence(watch.clocks, lanes, watch.now)
 
 
-def _commit_copies(statement: Statement, function: Function) -> After:
-    return lambda watch, s, lanes: watch.copies.commit(lanes, watch.now)
-
-
-def _wait_copies(statement: Statement, function: Function) -> After:
+def _wait_copies(statement: Statement) -> After:
     everything = "n" not in statement.operands
     newest = 0 if everything else constant(statement, "n")
 
@@ -309,11 +301,7 @@ def _wait_copies(statement: Statement, function: Function) -> After:
     return after
 
 
-def _commit_bulk(statement: Statement, function: Function) -> After:
-    return lambda watch, s, lanes: watch.bulk.commit(lanes, watch.now)
-
-
-def _wait_bulk(statement: Statement, function: Function) -> After:
+def _wait_bulk(statement: Statement) -> After:
     newest = constant(statement, "n")
     read_only = "read" in str(statement.instruction).split(".")
     aspects = [Aspect.BULK_READ] if read_only else [Aspect.BULK_READ, Aspect.BULK]
@@ -353,15 +341,7 @@ def _spoilt(tile: Bools, size: int) -> Bools:
     return np.any(tile.reshape(size, -1), 1) if tile.size else np.zeros(size, np.bool_)
 
 
-def _wgmma_fence(statement: Statement, function: Function) -> After:
-    return lambda watch, s, lanes: watch.wgmma_checks.fence(lanes)
-
-
-def _commit_wgmma(statement: Statement, function: Function) -> After:
-    return lambda watch, s, lanes: watch.wgmma.commit(lanes, watch.now)
-
-
-def _wait_wgmma(statement: Statement, function: Function) -> After:
+def _wait_wgmma(statement: Statement) -> After:
     newest = constant(statement, "n")
 
     def after(watch: Watch, s: Strand, lanes: Lanes) -> None:
@@ -372,34 +352,27 @@ def _wait_wgmma(statement: Statement, function: Function) -> After:
     return after
 
 
-def _tensor_wait(statement: Statement, function: Function) -> After:
+def _tensor_wait(statement: Statement) -> After:
     name = Load.name if "arrives" in statement.effects else STORE
     return lambda watch, s, lanes: watch.tensor_cores.wait(name, lanes)
 
 
-def _tensor_fence(statement: Statement, function: Function) -> After:
+def _tensor_fence(statement: Statement) -> After:
     sort = "before" if "before" in statement.effects else "after"
     return lambda watch, s, lanes: watch.tensor_cores.completion.fence(sort, lanes)
 
 
-def _set_registers(statement: Statement, function: Function) -> After:
-    return lambda watch, s, lanes: watch.set_registers(lanes)
-
-
 #: effects that a statement has -> what to do behind it; the first that fits counts
-_AFTER: tuple[tuple[frozenset[str], Callable[[Statement, Function], After]], ...] = tuple(
-    (frozenset(effects.split()), make)
-    for effects, make in (
-        ("bulk commits", _commit_bulk),
-        ("bulk waits", _wait_bulk),
-        ("copies commits", _commit_copies),
-        ("copies waits", _wait_copies),
-        ("orders commits", _commit_wgmma),
-        ("orders waits", _wait_wgmma),
-        ("orders before", _tensor_fence),
-        ("orders after", _tensor_fence),
-        ("orders hint", _fence),
-        ("orders", _wgmma_fence),
-        ("registers", _set_registers),
-    )
-)
+_AFTER: dict[str, Callable[[Statement], After]] = {
+    "bulk commits": lambda _: lambda watch, s, lanes: watch.bulk.commit(lanes, watch.now),
+    "bulk waits": _wait_bulk,
+    "copies commits": lambda _: lambda watch, s, lanes: watch.copies.commit(lanes, watch.now),
+    "copies waits": _wait_copies,
+    "orders commits": lambda _: lambda watch, s, lanes: watch.wgmma.commit(lanes, watch.now),
+    "orders waits": _wait_wgmma,
+    "orders before": _tensor_fence,
+    "orders after": _tensor_fence,
+    "orders hint": _fence,
+    "orders": lambda _: lambda watch, s, lanes: watch.wgmma_checks.fence(lanes),
+    "registers": lambda _: lambda watch, s, lanes: watch.set_registers(lanes),
+}

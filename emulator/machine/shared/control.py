@@ -110,7 +110,9 @@ def enter(who: Caller[F], callee: Function, call: Call, following: int) -> int:
         raise Failure("stack overflow", f"more than {MOST_CALLS} calls within calls", 0)
     caller = who.frames[-1]
     # Calls of all threads start at one place.
-    frame = who.begin(callee, -(-int(np.max(caller.top)) // 16) * 16, following)
+    top = caller.top
+    most = top if isinstance(top, int) else int(top.max())
+    frame = who.begin(callee, -(-most // 16) * 16, following)
     who.need_local(frame.local + callee.local_bytes)
     given = [bound.index for bound in call.arguments if isinstance(bound, Register)]
     for index, passed in zip(callee.parameter_registers, given, strict=True):

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -50,7 +50,7 @@ R = TypeVar("R", bound=RegisterVector)
 
 
 @dataclass(eq=False)
-class PendingProduct(Generic[R]):
+class PendingProduct:
     """A wgmma of one or more warpgroups, with what it took from registers at its issue."""
 
     #: numbers of the warpgroups in the grid
@@ -62,10 +62,10 @@ class PendingProduct(Generic[R]):
     #: without the operands that are read when it takes effect
     terms: Terms
     #: A, where it lies in registers, and the registers of the accumulator
-    a: R | None
-    result: R
+    a: RegisterVector | None
+    result: RegisterVector
     #: the warpgroups, as the engine has them
-    home: Any
+    home: object
     #: the warpgroups, by their index, for which it has yet to take effect
     left: list[int] = field(init=False)
     #: the group that each warpgroup was filling
@@ -80,7 +80,7 @@ class PendingProduct(Generic[R]):
 class Due(NamedTuple):
     """A product that takes effect now, for some of its warpgroups, by their index."""
 
-    product: PendingProduct[Any]
+    product: PendingProduct
     which: Indexes
 
 
@@ -105,15 +105,15 @@ class Products:
 
     def __init__(self, order: Order, seed: int | None) -> None:
         self._order, self._seed = order, seed
-        self._open: list[PendingProduct[Any]] = []
+        self._open: list[PendingProduct] = []
         #: number of the group that each warpgroup is filling
         self._group: dict[int, int] = {}
         self._random: dict[int, np.random.Generator] = {}
 
-    def __iter__(self) -> Iterator[PendingProduct[Any]]:
+    def __iter__(self) -> Iterator[PendingProduct]:
         return iter(self._open)
 
-    def issue(self, product: PendingProduct[Any]) -> None:
+    def issue(self, product: PendingProduct) -> None:
         product.groups = [self._group.get(number, 0) for number in product.warpgroups]
         product.left = list(range(len(product.warpgroups)))
         self._open.append(product)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, cast
 
 import numpy as np
 
@@ -161,7 +161,7 @@ class _TensorLoad:
         bounds = [self._statement.operands[x.name] for x in _written(self._statement)]
         self._registers = [i for bound in bounds for i in registers_of(bound)]
 
-    def issue(self, warps: Sequence[Issuer], results: Sequence[Any]) -> list[Load]:
+    def issue(self, warps: Sequence[Issuer], results: Sequence[object]) -> list[Load]:
         """The loads of warps, if their registers are written now; a wait::ld gives the others.
 
         `results` are the registers, as the engine writes them.
@@ -176,7 +176,7 @@ class _TensorLoad:
                 who.watch.tensor_cores.loads(load.lane, self._registers)
         return [] if later else loads
 
-    def _of_warp(self, who: Issuer, results: Sequence[Any]) -> Load:
+    def _of_warp(self, who: Issuer, results: Sequence[object]) -> Load:
         ins, split, address = self._ins, self._split, self._find(who)
         shape, num, packed = tensor_cores.Access.of(ins)
         memory, warp = who.tensor(who.row), who.warp
@@ -469,7 +469,7 @@ def _wait_for_loads(operands: Operands, registers: MakeRegisters[R]) -> RunByWar
     def run(warps: Warps[R]) -> None:
         for load in tensor_order.arrived(warps.pending, [who.lane for who in warps.every]):
             for result, words in zip(load.results, load.found, strict=True):
-                warps.write_one(result, load.lane, words)
+                warps.write_one(cast(R, result), load.lane, words)
 
     return run
 

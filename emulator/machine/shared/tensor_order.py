@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from dtypes import Array
 from emulator.machine.shared.pending import Pending, Transfer
@@ -102,7 +102,7 @@ class Load(TensorOperation):
 
     name: str = "ld"
     #: `Registers` of the engine, and what was read for each, once it took effect
-    results: Sequence[Any] = ()
+    results: Sequence[object] = ()
     found: Sequence[Array] = ()
     #: where it reads
     memory: TensorMemory | None = None
@@ -113,7 +113,7 @@ class Load(TensorOperation):
         lane: int,
         memory: TensorMemory,
         read: Callable[[], Sequence[Array]],
-        results: Sequence[Any],
+        results: Sequence[object],
     ) -> Load:
         """The ld of a warp, by its first lane, that `read` does."""
         made = cls(lane, lambda: None, results=results, memory=memory)

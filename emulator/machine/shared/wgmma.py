@@ -8,7 +8,7 @@ registers, and multiplies.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
-from typing import Any, Protocol, TypeVar
+from typing import Protocol, TypeVar, cast
 
 import numpy as np
 
@@ -30,6 +30,7 @@ from emulator.ptx.program import Statement
 R_contra = TypeVar("R_contra", bound=RegisterVector, contravariant=True)
 #: what later statements know warpgroups by
 H = TypeVar("H")
+T = TypeVar("T")
 
 
 class Warpgroups(Protocol[R_contra, H]):
@@ -97,21 +98,22 @@ def multiplication(groups: Warpgroups[R, H], terms: Terms, a: R | None, result: 
 def _finish(groups: Warpgroups[R, H], due: Iterable[Due]) -> None:
     """Computes what takes effect now, of the warpgroups that execute a statement."""
     for product, which in due:
-        home, depth = groups.some_of(product.home, which), product.depth
+        home, depth = groups.some_of(cast(H, product.home), which), product.depth
         ins, *given = product.terms
         operands, options = ({name: _chosen(x, which) for name, x in y.items()} for y in given)
         operands["d"] = product.accumulator[which]
         if product.a is not None:
-            operands["a"] = groups.read_of(product.a, home, depth)
+            operands["a"] = groups.read_of(cast(R, product.a), home, depth)
         sums = groups.multiply(Terms(ins, operands, options), home)
         last = np.flatnonzero(groups.products.hand_on(Due(product, which), sums))
         if len(last):
-            groups.write_of(product.result, groups.some_of(home, last), depth, sums[last])
+            result = cast(R, product.result)
+            groups.write_of(result, groups.some_of(home, last), depth, sums[last])
 
 
-def _chosen(x: Any, which: Indexes) -> Any:
+def _chosen(x: T, which: Indexes) -> T:
     """An operand of some of the warpgroups; what all share stays."""
-    return x[which] if isinstance(x, np.ndarray) and x.ndim and len(x) > 1 else x
+    return cast(T, x[which]) if isinstance(x, np.ndarray) and x.ndim and len(x) > 1 else x
 
 
 def _by_chance(groups: Warpgroups[R, H]) -> None:

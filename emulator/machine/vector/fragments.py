@@ -134,7 +134,7 @@ def _positions(s: Strand, lanes: Lanes) -> tuple[Lanes, NDArray[np.bool_]]:
     return at, s.lanes[at] == lanes
 
 
-def one_for_all(words: Array, s: Strand, lanes: int, what: str) -> Array:
+def one_for_all(words: Array, lanes: int, what: str) -> Array:
     """The word that all lanes of each warp or warpgroup hold: ``(warps,)``, or ``(1,)``."""
     if len(words) == 1:
         return words
@@ -171,6 +171,6 @@ class Fetch(MatrixOperands[Read, Registers]):
             if name in BY_LANE:
                 words = s.spread(words).reshape(-1, self.lanes)
             else:
-                words = one_for_all(words, s, self.lanes, name)
+                words = one_for_all(words, self.lanes, name)
             (operands if name in OPERANDS else options)[name] = words
         return operands, options

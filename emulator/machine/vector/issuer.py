@@ -182,7 +182,7 @@ def warps_of(operands: Operands, function: Function) -> Callable[[Strand], list[
         for wanted, read in reads:
             held = read(s, None)
             if wanted.same:
-                held = one_for_all(held, s, WARP, wanted.name)
+                held = one_for_all(held, WARP, wanted.name)
             elif len(held) > 1:
                 held = held[starts]
             words.append(held)

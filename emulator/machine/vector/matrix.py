@@ -185,8 +185,8 @@ def transfer(statement: Statement, function: Function) -> Step:
     def step(s: Strand) -> None:
         together(s, statement.pc)
         whole(s, WARP, ins)
-        base = one_for_all(find(s), s, WARP, "p")
-        step_ = None if stride is None else one_for_all(stride(s), s, WARP, "stride")
+        base = one_for_all(find(s), WARP, "p")
+        step_ = None if stride is None else one_for_all(stride(s), WARP, "stride")
         starts = wmma.line_addresses(ins, base.astype(np.int64), step_)
         starts = np.broadcast_to(starts, (len(s) // WARP, starts.shape[-1]))
         size = wmma.line_bytes(ins)

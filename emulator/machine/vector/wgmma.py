@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property, partial
-from typing import Any
+from typing import TypeVar, cast
 
 import numpy as np
 
@@ -24,6 +24,8 @@ from emulator.memory.space import Space
 from emulator.ptx.program import Function, Statement
 from emulator.warp import multiply
 from emulator.warp.call import Call
+
+T = TypeVar("T")
 
 
 class _Warpgroups:
@@ -129,12 +131,13 @@ def _sums(calls: Iterable[Call]) -> Array:
     return flat[0] if len(flat) == 1 else np.concatenate(flat)
 
 
-def _part(x: Any, part: slice, shape: tuple[int, int]) -> Any:
+def _part(x: T, part: slice, shape: tuple[int, int]) -> T:
     """The warpgroups of some blocks as ``(blocks, warpgroups, …)``."""
-    if not isinstance(x, np.ndarray) or x.ndim == 0 or len(x) == 1:
-        return x[0] if isinstance(x, np.ndarray) and x.ndim == 1 else x
-    held = x[part]
-    return held.reshape(*shape, *held.shape[1:])
+    if not isinstance(x, np.ndarray) or x.ndim == 0:
+        return x
+    if len(x) == 1:
+        return cast(T, x[0]) if x.ndim == 1 else x
+    return cast(T, x[part].reshape(*shape, *x.shape[1:]))
 
 
 # --- fence, commit, wait --------------------------------------------------------------------------
