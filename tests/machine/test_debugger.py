@@ -323,7 +323,8 @@ def test_a_deadlock_shows_its_mbarrier():
         assert d.cont().ended and d.error.kind == "deadlock"
         (held,) = d.mbarriers().data
         assert held == {"block": (0, 0, 0), "name": "full[1]", "offset": 1032, "parity": 0,
-                        "pending": 2, "transactions": 0, "expected": 3, "warps": [0]}  # fmt: skip
+                        "pending": 2, "transactions": 0, "expected": 3, "layout": 0,
+                        "warps": [0]}  # fmt: skip
         assert "warp 0: parity 0" in str(d.mbarriers())
         assert d.warps().data[0]["waits"].startswith("mbarrier full[1], parity 0: 2 of 3 arrivals")
         assert d.stepi(reverse=True).statement.startswith("mbarrier.try_wait")
