@@ -49,7 +49,8 @@ def is_verdict(message):
     """Whether ptxas has judged: it may crash over what it does not expect, or miss the call that
     fills a parameter."""
     return not re.search(
-        r"exit status|nternal compiler error|stack smashing|Intrinsic - |Function call sequence invalid",
+        r"exit status|nternal compiler error|stack smashing|Intrinsic - |"
+        r"Function call sequence invalid",
         message,
     )
 
