@@ -74,6 +74,7 @@ FEATURES = {
     "redux.f32": "redux.sync of f32",
     "spcompress": "register vectors to their sparse form and back",
     "multimem.e4m3": "multimem statements of fp8",
+    "fabric.e4m3": "reductions of the fabric on fp8, and with wider sums",
     "cvt.e2m1x2": "conversions of fp6, fp4 and ue8m0",
     "cvt.s2f6x2": "conversions of s2f6",
     "cvt.rz.s2f6x2": "conversions to s2f6 with .rz",
@@ -90,7 +91,7 @@ FEATURES = {
 _SPECIFIC_90 = "setmaxnreg tensormap.replace ldmatrix.s8"
 _SPECIFIC_100 = (
     f"{_SPECIFIC_90} tensormap.swizzle_atomicity multicast::cluster::all ldmatrix.b8 "
-    "mma.fp8_kind cvt.e2m1x2"
+    "mma.fp8_kind cvt.e2m1x2 fabric.e4m3"
 )
 _TENSOR_MEMORY = f"{_SPECIFIC_100} bulk.relaxed multimem.e4m3 tcgen05"
 _RTX = f"{_SPECIFIC_100} mma.fp4 add.u8x4"

@@ -53,7 +53,16 @@ _NEWER = "it is newer than PTX 9.3"
 #: First words of PTX's other opcodes (PTX ISA 9.7), which are legal, and why they are not modelled.
 OTHER_PTX = {
     "applypriority.async": _NEWER,
-    "fabric": "it acts on logical endpoints, which nothing here makes",
+    **dict.fromkeys(
+        (
+            "fabric.submit.commit_group",
+            "fabric.try_atom",
+            "fabric.try_get.async.tensor",
+            "fabric.try_put.async.tensor",
+            "fabric.try_red.async.tensor",
+        ),
+        _NEWER,
+    ),
     "tensormap.query": _NEWER,
 }
 

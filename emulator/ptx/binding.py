@@ -57,6 +57,8 @@ _PLACES: dict[str, type[LocalAddress | SharedAddress]] = {
 _GENERIC = ("global", "shared", "local")
 #: registers of coordinates and offsets that are integers
 _INTEGERS = ("b32", "u32", "s32")
+#: registers of places in a logical endpoint
+_PLACES_TYPES = ("b64", "u64", "s64")
 
 
 _Item = TypeVar("_Item", bound=tree.Operand)
@@ -583,8 +585,10 @@ class Binder:
         """The coordinates behind the base of an address: one for each axis of the tensor."""
         if operand.space == "texture" and operand.coordinates:
             return self._texture_coordinates(operand, given)
-        sets = [x.items if isinstance(x, tree.Vector) else (x,) for x in given.coordinates]
         needed = operand.coordinates
+        if operand.space == "endpoint":
+            return self._places(operand, given)
+        sets = [x.items if isinstance(x, tree.Vector) else (x,) for x in given.coordinates]
         if operand.space == "surface":
             sets = [_counted(items, needed) for items in sets]
         if [len(items) for items in sets] != ([needed] if needed else []):
@@ -600,6 +604,14 @@ class Binder:
             if isinstance(bound, Register):
                 self._check_type(replace(operand, types=_INTEGERS), bound, item)
         return out
+
+    def _places(self, operand: Operand, given: tree.Address) -> tuple[Bound, ...]:
+        """The places in a logical endpoint behind its number, each in a register."""
+        count, place = operand.coordinates, replace(operand, kind="register", types=_PLACES_TYPES)
+        if len(given.coordinates) != count or given.base is None or given.offset:
+            what = f"{self.opcode} takes an endpoint and {count} place{'s' * (count > 1)} in it"
+            self.refuse(given, f"{what}, all of them in registers; got")
+        return tuple(self.scalar(place, item) for item in given.coordinates)
 
     def _texture_coordinates(self, operand: Operand, given: tree.Address) -> tuple[Bound, ...]:
         """The coordinates behind a texture's handle, and that of a sampler where one is given."""

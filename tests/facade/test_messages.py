@@ -130,7 +130,7 @@ def test_a_far_register_is_never_suggested(given, known, end):
 
 def test_legal_ptx_that_is_not_modelled_says_so():
     for opcode, reason in (
-        ("fabric.submit", "it acts on logical endpoints, which nothing here makes"),
+        ("fabric.try_atom.async", "it is newer than PTX 9.3"),
         ("tensormap.query.alloc_class_large", "it is newer than PTX 9.3"),
     ):
         with pytest.raises(UnsupportedError) as caught:

@@ -23,7 +23,7 @@ NAMES = {
     "asynchronous": "st red multimem",
     "reduces": "red multimem",
     "reduces@reduce": "cp multimem",
-    "copies": "cp clusterlaunchcontrol multimem",
+    "copies": "cp clusterlaunchcontrol multimem fabric",
     "bulk@bulk": "cp multimem",
     "commits@commit_group": "cp wgmma multimem",
     "waits@wait_group|wait_all": "cp multimem",

@@ -24,7 +24,11 @@ FAMILIES = sorted(set(pools()) - {"call", "brx"})
 KNOWN = (
     # What the recordings of 13.0 refuse, too: they gave such opcodes the operands of dense ones.
     ("ptxas", r"^mma\S*\.(?!sp)\S*\.sp\b", "sp is part of the name; ptxas takes it anywhere"),
-    ("ptxas", r"^(st|red)\.async\S* \[[^]]*\], [^[]*;", "no code is made without an mbarrier"),
+    (
+        "ptxas",
+        r"^(st|red)\.async\S* \[[^]]*\], [^[]*;|^red\S* _,",
+        "no code is made without an mbarrier or an address",
+    ),
     ("ptxas", r"^red\.async\S*\.release", "an add is made of every operation"),
     (
         "ptxas",
@@ -39,8 +43,9 @@ KNOWN = (
     ),
     (
         "ptxas",
-        r"^(fence\.proxy|cp\.(reduce\.)?async\.bulk)\S* ([-\d]|.*\[(%f|%b128|\d))",
-        "a number or a float is rounded to an address",
+        r"^(fence\.proxy|cp\.(reduce\.)?async\.bulk)\S* ([-\d]|.*\[(%f|%b128|\d))"
+        r"|^fabric\S* (.*, )?%\w+_7\b",
+        "a number or a float is rounded to an address, and a register one without brackets",
     ),
     ("ptxas", r"^su(ld|st)(?!\S*\.v[24])\S* (\{|.*\], \{)", "one value is copied to all, or kept"),
     # Words that belong to other instructions: the code is the same without them.

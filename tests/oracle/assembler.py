@@ -49,7 +49,9 @@ def is_verdict(message):
     """Whether ptxas has judged: it may crash over what it does not expect, or miss the call that
     fills a parameter."""
     return not re.search(
-        r"exit status|nternal compiler error|Intrinsic - |Function call sequence invalid", message
+        r"exit status|nternal compiler error|stack smashing|Intrinsic - |"
+        r"Function call sequence invalid",
+        message,
     )
 
 

@@ -102,6 +102,9 @@ def written(operand, number, opcode):
             return "[pf]" if opcode.startswith("st") else "[pp]"
         if operand.space.startswith("param"):
             return "[pf]"
+        if operand.space == "endpoint":
+            places = "".join(f", %b64_{i}" for i in range(operand.coordinates))
+            return f"[%b32_{number}{places}]"
         inside = ", ".join(f"%b32_{i}" for i in range(operand.coordinates))
         base = f"%{operand.types[0]}_{number}"
         return f"[{base}, {{{inside}}}]" if operand.coordinates else f"[{base}]"

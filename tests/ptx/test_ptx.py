@@ -80,7 +80,7 @@ def test_syntax_errors_name_the_place(text, where, what):
         (".global .b8 x[4];", UnsupportedError, "column 13", "a variable of .global"),
         ("call f;", OperandError, "column 6", "no function 'f' is declared"),
         ("{ .reg .b32 x; } mov.b32 x, 1;", OperandError, "column 26", "'x' is not declared"),
-        ("fabric.submit a, b, c, d;", UnsupportedError, "column 1", "legal PTX"),
+        ("applypriority.async.bulk a, b;", UnsupportedError, "column 1", "legal PTX"),
     ],
 )
 def test_statements_that_no_machine_takes_name_the_place(text, error, where, what):

@@ -85,7 +85,7 @@ def test_binding_declares_and_runs_nothing():
         ("mov.b32 {", ParseError),
         ("mov.b32 nowhere, 1;", OperandError),
         ("mma.sync.aligned.m16n8k17.row.col.f32.f16.f16.f32 {};", ParseError),
-        ("fabric.submit r0, r0, r0, r0;", UnsupportedError),
+        ("applypriority.async.bulk r0, r0;", UnsupportedError),
         ("{ .reg .b32 inner; .shared .b8 y[9]; mov.b32 inner, nowhere; }", OperandError),
         ("bra NOWHERE;", OperandError),
         (".reg .b32 r0;", OperandError),

@@ -100,10 +100,10 @@ def test_json(folder, capsys):
 
 def test_problems(folder, capsys):
     assert main(["launch", "scale.ptx", "--problems"]) == 0
-    fetch = "fabric.submit;"
+    fetch = "applypriority.async.bulk;"
     Path("tex.ptx").write_text(SCALE.replace("    ret;", f"    {fetch}\n    ret;"))
     assert main(["launch", "tex.ptx", "--problems"]) == 1
-    assert "'fabric.submit' is legal PTX, not modelled here" in capsys.readouterr().out
+    assert "'applypriority.async.bulk' is legal PTX, not modelled here" in capsys.readouterr().out
 
 
 RIGHT = "scale.ptx --block 8 --arg x.npy --arg zeros:f4:8"

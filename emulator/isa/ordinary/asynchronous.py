@@ -319,18 +319,18 @@ _MBARRIER_NEEDS = (
 _LAYOUT = ".layout=layout::v0|layout::v1"
 
 
+def _mbarrier(name: str, operands: str, targets: tuple[str, ...], version: str, **more: Any) -> Row:
+    form = f"mbarrier.{name}.type=b64"
+    return Row(form, operands, "", targets, version, needs=_MBARRIER_NEEDS, **more)
+
+
 def _mbarriers() -> Iterator[Row]:
     """Order and scope are given together, or neither is."""
-
-    def row(name: str, operands: str, targets: tuple[str, ...], version: str, **more: Any) -> Row:
-        form = f"mbarrier.{name}.type=b64"
-        return Row(form, operands, "", targets, version, needs=_MBARRIER_NEEDS, **more)
-
     counted = "[mbarrier:space], count:u32<1..1048575>"
-    yield row(f"init!{{{_LAYOUT}}}{_SPACES}", counted, _80, "7.0")
-    yield row(f"inval!{_SPACES}", "[mbarrier:space]", _80, "7.0")
-    yield row("pending_count!{.layout=layout::v0}", "d:u32, state:u64", _80, "7.0")
-    yield row(f"check_layout!{_LAYOUT}{_SPACES}", "p, [mbarrier:space]", _90, "9.3")
+    yield _mbarrier(f"init!{{{_LAYOUT}}}{_SPACES}", counted, _80, "7.0")
+    yield _mbarrier(f"inval!{_SPACES}", "[mbarrier:space]", _80, "7.0")
+    yield _mbarrier("pending_count!{.layout=layout::v0}", "d:u32, state:u64", _80, "7.0")
+    yield _mbarrier(f"check_layout!{_LAYOUT}{_SPACES}", "p, [mbarrier:space]", _90, "9.3")
     every = "{.space=shared|shared::cta|shared::cluster}"
     for order in ("", ".semantics=relaxed.scope=cta|cluster"):
         for name in ("expect_tx", "complete_tx"):
@@ -344,21 +344,27 @@ def _mbarriers() -> Iterator[Row]:
     for order in ("", ".semantics=relaxed|release.scope=cta|cluster"):
         for name in ("arrive", "arrive_drop"):
             arrival = "[mbarrier:space], count$:u32<1..4294967295>?"
-            yield row(f"{name}!{order}{_SPACES}", f"d~:u64, {arrival}", _80, "7.0", optional_on=_90)
-            yield row(f"{name}!{order}.space=shared::cluster", f"_, {arrival}", _90, "8.0")
+            yield _mbarrier(
+                f"{name}!{order}{_SPACES}", f"d~:u64, {arrival}", _80, "7.0", optional_on=_90
+            )
+            yield _mbarrier(f"{name}!{order}.space=shared::cluster", f"_, {arrival}", _90, "8.0")
             expected = "[mbarrier:space], bytes:u32"
-            yield row(f"{name}.expect_tx!{order}{_SPACES}", f"d~:u64, {expected}", _90, "8.0")
-            yield row(
+            yield _mbarrier(f"{name}.expect_tx!{order}{_SPACES}", f"d~:u64, {expected}", _90, "8.0")
+            yield _mbarrier(
                 f"{name}.expect_tx!{order}.space=shared::cluster", f"_, {expected}", _90, "8.0"
             )
     for order in ("", ".semantics=release.scope=cta"):
         for name in ("arrive", "arrive_drop"):
-            yield row(
+            yield _mbarrier(
                 f"{name}!.noComplete{order}{_SPACES}",
                 "d~:u64, [mbarrier:space], count$:u32<1..4294967295>",
                 _80,
                 "7.0",
             )
+
+
+def _waits() -> Iterator[Row]:
+    """Tests of phases; what operations have reported is told of the primary one alone."""
     for order in ("", ".semantics=acquire|relaxed.scope=cta|cluster"):
         for name, targets, version, hint in (
             ("test_wait", _80, "7.0", ""),
@@ -370,13 +376,13 @@ def _mbarriers() -> Iterator[Row]:
             ):
                 # Without a parity there is no test of the conditional phase.
                 untold = phase if p != "p" else ""
-                yield row(
+                yield _mbarrier(
                     f"{name}!{untold}{order}{_SPACES}",
                     f"{p}, [mbarrier:space], state:u64{hint}",
                     targets,
                     version,
                 )
-                yield row(
+                yield _mbarrier(
                     f"{name}.parity!{phase}{order}{_SPACES}",
                     f"{p}, [mbarrier:space], parity:u32<0..1>{hint}",
                     targets,
@@ -464,7 +470,7 @@ ROWS = (
         (*_COPIES, *_bulk(), *_REDUCTIONS, *_tensor_copies()),
     ),
     *_STORES,
-    *doing("mbarrier polls waits@try_wait", _mbarriers()),
+    *doing("mbarrier polls waits@try_wait", (*_mbarriers(), *_waits())),
     *doing("maps", _TENSORMAPS),
     *doing("copies exchanges cancels", _CANCEL),
 )

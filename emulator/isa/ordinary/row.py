@@ -21,6 +21,7 @@ called d, p or q:
 * ``[a]`` an address, ``[a:shared]`` in that state space, ``[a:space]`` in the space of that slot;
   in global memory and where no space is said the register has any size but 32 bits, with
   ``[a:space/b32]`` any, with ``[a:space+]`` 32 bits at least, with ``[a:space++]`` 64;
+* ``[h:endpoint;1]`` a logical endpoint and a place in it, ``[h:endpoint;2]`` two;
 * ``[t:texture;2]`` a texture's handle and two coordinates, ``[s:surface;2]`` a surface's,
   ``[t:texture;a2]`` of which the first is the number of a layer, ``[a:tensor]`` in a register of 32
   bits, ``[a:tensor+]`` or of a 32-bit integer, ``[a:tensor++]`` or a pair of halves, ``[map;dim]``
@@ -299,6 +300,8 @@ def _addresses(space: str, wider: int, also: str) -> tuple[str, ...]:
         return _TENSOR_ADDRESSES[wider]
     if space in ("texture", "surface"):
         return _HANDLES
+    if space == "endpoint":
+        return _TENSOR_ADDRESSES[1]
     # One of 32 bits is an address of 32 bits, and the file one of 32-bit code, where ptxas looks at
     # the address as it stands.
     narrow = space in ("", "global") and not wider and not also

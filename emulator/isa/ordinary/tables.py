@@ -7,6 +7,7 @@ from emulator.isa.ordinary import (
     comparison,
     control,
     conversion,
+    fabric,
     floating,
     integer,
     lanes,
@@ -33,4 +34,5 @@ ROWS: tuple[Row, ...] = (
     *asynchronous.ROWS,
     *textures.ROWS,
     *surfaces.ROWS,
+    *fabric.ROWS,
 )
