@@ -365,6 +365,33 @@ def test_a_crew_that_is_at_work_leaves_others_to_themselves(three_threads):
     assert not wrong
 
 
+def check_bytes():
+    source = np.random.default_rng(0).integers(1, 256, 3 * threads._BYTES_WORTH_A_THREAD + 5)
+    source = source.astype(np.uint8)
+    to = np.zeros_like(source)
+    assert threads.copy_bytes(to, source) is to and (to == source).all()
+    threads.clear_bytes(to)
+    assert not to.any()
+
+
+def test_the_crew_copies_and_clears_bytes(three_threads, monkeypatch):
+    scaled(3)
+    functions, run = [], threads._on_bytes
+    monkeypatch.setattr(threads, "_on_bytes", lambda *given: functions.append(1) or run(*given))
+    check_bytes()
+    assert len(functions) == 2
+
+
+def test_bytes_that_are_not_copied_are_noticed(three_threads, monkeypatch):
+    scaled(3)
+    run = threads._on_bytes
+    monkeypatch.setattr(
+        threads, "_on_bytes", lambda function, to, *given: run(function, to[:-1], *given)
+    )
+    with pytest.raises(AssertionError):
+        check_bytes()
+
+
 def test_a_part_that_is_lost_is_noticed(three_threads, monkeypatch):
     monkeypatch.setattr(crew.Crew, "run", lambda self, code, cuts, *rest: cuts[1:] * 0)
     with pytest.raises(AssertionError):

@@ -6,7 +6,7 @@ from test_compiled_engine import U32, assert_same, kernel, words
 
 from emulator import Module
 from emulator.arith.fast import threads
-from emulator.machine.compiled import claims, loop, loop_function, loops, patterns
+from emulator.machine.compiled import claims, loop, loop_function, loops, memory, patterns
 from emulator.machine.compiled.engine import Blocks
 from emulator.machine.compiled.loop import Loop
 
@@ -162,6 +162,31 @@ def test_groups_that_execute_the_same_parts_are_counted_once(four_threads):
     """The statements of all are those of the warps that go round most often."""
     _, counters = assert_same(ROUNDS, 12, 64, [words(768), np.zeros(768, U32)])
     assert counters["statements"] > 5 * len(_WORK.split(";"))
+
+
+#: threads read shared memory before they write it
+UNWRITTEN = kernel("""mad.lo.u32 %r4, %r3, 4, 1024; ld.shared.u32 %r5, [%r4];
+    mov.u32 %r6, 0; AGAIN: add.u32 %r6, %r6, 1; setp.lt.u32 %p1, %r6, 3; @%p1 bra AGAIN;
+    st.shared.u32 [%r4], %r6; st.global.u32 [%rd2], %r5;""")
+
+
+def check_unwritten():
+    for _ in range(2):  # the memory of the first serves the second
+        out = words(768)
+        Module(UNWRITTEN)["go"].launch(
+            12, 64, [words(768), out], dynamic_shared=1024, engine="compiled"
+        )
+        assert not out.any()
+
+
+def test_shared_memory_starts_with_zeros(four_threads):
+    check_unwritten()
+
+
+def test_shared_memory_of_a_wave_before_is_noticed(four_threads, monkeypatch):
+    monkeypatch.setattr(memory.Memory, "clear_shared", lambda self, first, end: None)
+    with pytest.raises(AssertionError):
+        check_unwritten()
 
 
 def test_a_hash_that_tells_no_groups_apart_is_noticed(four_threads, monkeypatch):
