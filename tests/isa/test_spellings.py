@@ -44,8 +44,9 @@ KNOWN = (
     (
         "ptxas",
         r"^(fence\.proxy|cp\.(reduce\.)?async\.bulk)\S* ([-\d]|.*\[(%f|%b128|\d))"
-        r"|^fabric\S* (.*, )?%\w+_7\b",
-        "a number or a float is rounded to an address, and a register one without brackets",
+        r"|^fabric\S* (.*, )?%\w+_7\b"
+        r"|^cp\.(reduce\.)?async\.bulk\S*bytes\S* .*\], (\S+, -?\d+|1\.5);",
+        "a number or a float is rounded to an address, and it or a register one without brackets",
     ),
     ("ptxas", r"^su(ld|st)(?!\S*\.v[24])\S* (\{|.*\], \{)", "one value is copied to all, or kept"),
     # Words that belong to other instructions: the code is the same without them.

@@ -5,8 +5,8 @@ is a register of the instruction's (first) type and is read, or written if it is
 called d, p or q:
 
 * ``a:u32`` another type, ``c:stype`` the type in that slot, ``d:wide`` twice the width,
-  ``d:to+`` or a wider register, ``a:u32++`` but none of 128 bits; ``a:u32/f16x2`` or a register of
-  that type, too, ``a:f32/u32/s32`` of those types, ``d:u32/`` or of none besides;
+  ``d:to+`` or a wider register, ``a:u32++`` but of an integer up to 64 bits; ``a:u32/f16x2`` or a
+  register of that type, too, ``a:f32/u32/s32`` of those types, ``d:u32/`` or of none besides;
 * ``mdata!`` is written, too, behind the first operand;
 * ``{e~:s32*2}`` two integers, or a number without braces, which is dropped, and nothing behind it;
   with ``~~`` so is a register of an integer;
@@ -148,7 +148,7 @@ def register_types(name: str, wider: int = 0) -> tuple[str, ...]:
 
     Compared with ptxas of CUDA 13.0: the size must agree, and a register of numbers must hold
     numbers of the operand's kind; registers and operands of bits go with all. With `wider` larger
-    registers serve, too, but for bf16: of 1 all of them, of 2 those up to 64 bits.
+    registers serve, too, but for bf16: of 1 all of them, of 2 those of integers up to 64 bits.
     """
     type_ = TYPES[name]
     sizes = [size for size in (8, 16, 32, 64, 128) if size >= type_.size]
@@ -158,7 +158,12 @@ def register_types(name: str, wider: int = 0) -> tuple[str, ...]:
         sizes.remove(128)
     if type_.kind == "predicate":
         return ("pred",)
-    fitting = [t for size in sizes for t in _of_size(type_, size)]
+    fitting = [
+        t
+        for size in sizes
+        for t in _of_size(type_, size)
+        if wider < 2 or size == type_.size or t[0] != "f"
+    ]
     return tuple(dict.fromkeys([name] * (name in fitting) + fitting))
 
 
@@ -352,7 +357,8 @@ def settle(pattern: OperandPattern, words: dict[str, str], default: str) -> Oper
         types += tuple(f"{sign}{TYPES[name].size}" for sign in "us")
     elif pattern.type in ("", "wide", *words) and "b32" in types and not pattern.also:
         # ptxas takes it where the opcode says the type, and not where the instruction does.
-        also = "f16x2" if TYPES[name].kind != "float" else ""
+        own = pattern.wider < 2 or TYPES[name].size == 32
+        also = "f16x2" if own and TYPES[name].kind != "float" else ""
     types = tuple(dict.fromkeys((*types, *also.split("/")))) if also else types
     reads = operand.use == "read"
     constants = constants_of(name) if reads else "none"
