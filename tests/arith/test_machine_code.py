@@ -365,6 +365,28 @@ def test_a_crew_that_is_at_work_leaves_others_to_themselves(three_threads):
     assert not wrong
 
 
+def test_threads_that_ask_for_the_crew_at_once_get_the_same(three_threads, monkeypatch):
+    """A second one would be freed while its threads look at its memory."""
+    made = []
+
+    def slowly(others):
+        time.sleep(0.05)
+        made.append(others)
+        return made
+
+    monkeypatch.setattr(crew, "crew_of", slowly)
+    threads._made_crew.cache_clear()
+    try:
+        asking = [threading.Thread(target=threads._crew) for _ in range(4)]
+        for thread in asking:
+            thread.start()
+        for thread in asking:
+            thread.join()
+    finally:
+        threads._made_crew.cache_clear()
+    assert made == [2]
+
+
 def check_bytes():
     source = np.random.default_rng(0).integers(1, 256, 3 * threads._BYTES_WORTH_A_THREAD + 5)
     source = source.astype(np.uint8)

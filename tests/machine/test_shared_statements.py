@@ -230,6 +230,22 @@ def test_room_on_the_stack(engine):
     assert (out == [64, 72, 72, 0, 0, 0, 0, 0]).all()
 
 
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize(
+    "body",
+    [
+        """setp.eq.u32 %p1, %r3, 5; selp.b64 %rd3, 0x7fffffffffffffff, 8, %p1;
+    alloca.u64 %rd4, %rd3;""",
+        """setp.eq.u32 %p1, %r3, 5; selp.b64 %rd3, 0xfffffffffffffff0, 8, %p1;
+    stackrestore.u64 %rd3; alloca.u64 %rd4, 8;""",
+    ],
+    ids=["alloca", "stackrestore"],
+)
+def test_a_stack_without_end_is_an_error_of_its_lane(engine, body):
+    with pytest.raises(KernelError, match=r"(?s)stack overflow.*thread \(5, 0, 0\)"):
+        launch(engine, body, (32, 1))
+
+
 @pytest.mark.parametrize("engine", ENGINES[:2])
 def test_room_that_lanes_take_in_branches_is_theirs_behind_them(engine):
     body = """setp.lt.u32 %p1, %r3, 16; @%p1 bra FEW;

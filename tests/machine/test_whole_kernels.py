@@ -183,6 +183,24 @@ def test_shared_memory_starts_with_zeros(four_threads):
     check_unwritten()
 
 
+def test_shared_memory_of_another_block_starts_with_zeros(four_threads):
+    """A thread may come to a block before the one that has its peer in the cluster."""
+    text = UNWRITTEN.replace("st.shared.u32 [%r4], %r6;", "").replace(
+        "ld.shared.u32 %r5, [%r4];",
+        """mov.u32 %r6, %cluster_ctarank; xor.b32 %r6, %r6, 1;
+    mapa.shared::cluster.u32 %r7, %r4, %r6; ld.shared::cluster.u32 %r5, [%r7];""",
+    )
+    for _ in range(4):
+        out = words(768)
+        Module(UNWRITTEN)["go"].launch(
+            12, 64, [words(768), out], dynamic_shared=1024, engine="compiled"
+        )
+        Module(text)["go"].launch(
+            12, 64, [words(768), out], dynamic_shared=1024, engine="compiled", cluster=2
+        )
+        assert not out.any()
+
+
 def test_shared_memory_of_a_wave_before_is_noticed(four_threads, monkeypatch):
     monkeypatch.setattr(memory.Memory, "clear_shared", lambda self, first, end: None)
     with pytest.raises(AssertionError):

@@ -131,9 +131,9 @@ class CompiledWave(Wave):
 
     def is_clear(self, warps: int) -> bool:
         """False if a function that so many warps call next is to clear shared memory, each thread
-        the rows of its blocks: from then on it is."""
+        the rows of its blocks: from then on it is. Blocks of a cluster look at each other's."""
         was = self._is_clear
-        if warps * WARP == self.lanes:
+        if warps * WARP == self.lanes and self.cluster_size == 1:
             self._is_clear = True
             return was
         return self.shared is not None

@@ -83,11 +83,15 @@ class FlowContext(NamedTuple):
 Reader = Callable[[Bound, str], Callable[[C], Words]]
 
 
+def too_much(size: int) -> str:
+    """Why a thread cannot have so many bytes of local memory."""
+    return f"a thread needs {size:,} bytes of local memory, and may have {MOST_LOCAL:,}"
+
+
 def check_local(size: int, index: int | None = None) -> None:
     """Raises Failure where a thread needs more local memory than it may have."""
     if size > MOST_LOCAL:
-        reason = f"a thread needs {size:,} bytes of local memory, and may have {MOST_LOCAL:,}"
-        raise Failure("stack overflow", reason, index)
+        raise Failure("stack overflow", too_much(size), index)
 
 
 def indexed_branch(place: FlowContext, read: Reader[C]) -> Callable[[C], Words]:

@@ -5,11 +5,18 @@ from __future__ import annotations
 
 import numpy as np
 
-from emulator.machine.shared.issuing import Executor, LaneOperands, MakeAtOnce, RunAtOnce
-from emulator.machine.shared.operands import word_type
+from dtypes import Array
+from emulator.machine.shared.control import MOST_LOCAL, too_much
+from emulator.machine.shared.issuing import Executor, LaneOperands, MakeAtOnce, RunAtOnce, require
+from emulator.machine.shared.operands import Words, word_type
 
 #: more than any thread has
 _MOST = np.uint64(1 << 40)
+
+
+def _bytes(words: Words) -> Array:
+    """Unsigned words as numbers of bytes that may be added."""
+    return np.minimum(np.asarray(words, np.uint64), _MOST).astype(np.int64)
 
 
 def allocate(operands: LaneOperands) -> RunAtOnce:
@@ -21,7 +28,8 @@ def allocate(operands: LaneOperands) -> RunAtOnce:
 
     def run(who: Executor) -> None:
         start = -(-who.stack_top // alignment) * alignment
-        end = start + np.minimum(size(who), _MOST).astype(np.int64)
+        end = start + _bytes(size(who))
+        require(end <= MOST_LOCAL, "stack overflow", too_much, end)
         who.need_local(int(np.max(end)))
         who.set_stack(end)
         write(who, start)
@@ -39,7 +47,7 @@ def save(operands: LaneOperands) -> RunAtOnce:
 def restore(operands: LaneOperands) -> RunAtOnce:
     """stackrestore: the stack ends there again."""
     read = operands.word("a", word_type(operands.statement.signature["a"]))
-    return lambda who: who.set_stack(read(who))
+    return lambda who: who.set_stack(_bytes(read(who)))
 
 
 AT_ONCE: dict[str, MakeAtOnce] = {"alloca": allocate, "stacksave": save, "stackrestore": restore}

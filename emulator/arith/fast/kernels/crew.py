@@ -181,13 +181,12 @@ class Crew:
         self._busy = threading.Lock()
         self._others = others
         for number in range(others):
-            served = threading.Thread(
-                target=self._serve,
-                args=(self._state.ctypes.data,),
-                name=f"emulator {number}",
-                daemon=True,
-            )
-            served.start()
+            name = f"emulator {number}"
+            threading.Thread(target=self._wait_for_work, name=name, daemon=True).start()
+
+    def _wait_for_work(self) -> None:
+        # The thread holds the crew, whose memory it looks at.
+        self._serve(address_of(self._state))
 
     def _put(self, name: str, word: int) -> None:
         self._state[_WORDS.index(name)] = word
