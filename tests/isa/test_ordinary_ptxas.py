@@ -75,7 +75,8 @@ def statement(ins, target=None):
     for x in ins.signature(target).operands:
         if x.optional and (video or x.kind in ("parameters", "label", "predicate")):
             continue
-        if x.optional and x.name == "alignment":
+        # A cube has no offsets: an integer stands in their place, and is dropped.
+        if x.optional and (x.name == "alignment" or not x.count):
             continue
         if x.paired:
             out[-1] += "|" + value(x, str(ins))
