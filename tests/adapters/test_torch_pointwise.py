@@ -40,6 +40,13 @@ def test_another_bit_is_noticed():
     assert digest(made, count) != wanted
 
 
+@pytest.mark.parametrize("decimals", [309, -400])
+def test_powers_that_no_float_holds_are_infinite(decimals):
+    with simulated_gpu("H200"):
+        made = torch.round(torch.ones(2, device="cuda"), decimals=decimals).cpu()
+    assert made.isnan().all()
+
+
 def test_provenance():
     assert ABOUT["gpu"] == "NVIDIA H200" and len(RECORDED) == 400
 

@@ -366,7 +366,7 @@ def test_a_crew_that_is_at_work_leaves_others_to_themselves(three_threads):
 
 
 def test_threads_that_ask_for_the_crew_at_once_get_the_same(three_threads, monkeypatch):
-    """A second one would be freed while its threads look at its memory."""
+    """A second one would take as many threads again."""
     made = []
 
     def slowly(others):
@@ -375,7 +375,7 @@ def test_threads_that_ask_for_the_crew_at_once_get_the_same(three_threads, monke
         return made
 
     monkeypatch.setattr(crew, "crew_of", slowly)
-    threads._made_crew.cache_clear()
+    threads._only_crew.cache_clear()
     try:
         asking = [threading.Thread(target=threads._crew) for _ in range(4)]
         for thread in asking:
@@ -383,7 +383,7 @@ def test_threads_that_ask_for_the_crew_at_once_get_the_same(three_threads, monke
         for thread in asking:
             thread.join()
     finally:
-        threads._made_crew.cache_clear()
+        threads._only_crew.cache_clear()
     assert made == [2]
 
 

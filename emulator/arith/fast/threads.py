@@ -45,32 +45,32 @@ def _pool() -> ThreadPoolExecutor:
 
 
 @lru_cache(maxsize=1)
-def _made_crew() -> Crew | None:
+def _only_crew() -> Crew | None:
     from emulator.arith.fast.kernels.crew import crew_of
 
     return crew_of(processors() - 1)
 
 
-#: of several threads that want the crew one makes it: another would be freed while it is at work
-_making = threading.Lock()
+#: one of several threads of Python that want the crew at once makes it
+_crew_lock = threading.Lock()
 
 
 def _crew() -> Crew | None:
-    with _making:
-        return _made_crew()
+    with _crew_lock:
+        return _only_crew()
 
 
-def _begin_child() -> None:
+def _forget_threads() -> None:
     """A forked child inherits the pool and the crew, but none of their threads; and the lock, which
     one of these may hold."""
-    global _making
-    _making = threading.Lock()
+    global _crew_lock
+    _crew_lock = threading.Lock()
     _pool.cache_clear()
-    _made_crew.cache_clear()
+    _only_crew.cache_clear()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_begin_child)
+    os.register_at_fork(after_in_child=_forget_threads)
 
 
 def in_threads(
@@ -197,7 +197,7 @@ def clear_bytes(to: Array) -> None:
 
 
 def _are_worth_threads(held: Array) -> bool:
-    return len(held) > _BYTES_WORTH_A_THREAD and _made_crew.cache_info().currsize > 0
+    return len(held) > _BYTES_WORTH_A_THREAD and _only_crew.cache_info().currsize > 0
 
 
 def _on_bytes(function: Callable[..., int], to: Array, *given: int) -> None:

@@ -1,5 +1,5 @@
-"""Fabric: PTX ISA 9.7.10 of version 9.3, legal and not run: what they act on is a logical endpoint,
-which no function here makes. Legality is that of ptxas of CUDA 13.5."""
+"""Statements of the fabric, of PTX 9.3: legal and not run, as they act on logical endpoints, which
+no function here makes. Legality is that of ptxas of CUDA 13.5."""
 
 from collections.abc import Iterator
 from functools import partial

@@ -88,8 +88,8 @@ def reduce(operands: Operands, *, to_devices: bool = False) -> Run:
         size = _whole(count(who), "bulk reduction", _UNIT, "combined")
         source = issue.source(who, size, _UNIT)
         for target, barrier in issue.targets(who, size, _UNIT):
-            given = lambda: source.bytes.view(dtype)  # noqa: E731
-            submit(who, barrier, size, _combination(target, given, combine))
+            change = _combination(target, lambda: source.bytes.view(dtype), combine)
+            submit(who, barrier, size, change)
 
     return run
 
@@ -122,8 +122,8 @@ def store_and_signal(operands: Operands, *, to_devices: bool = False) -> Run:
         for place in _places(who, address(who), size, to_devices):
             target = who.find(space, place, size, size, write=True)
             if combine is not None:
-                given = lambda: data.view(TYPES[type_].dtype)  # noqa: E731
-                submit(who, barrier, size, _combination(target, given, combine))
+                change = _combination(target, lambda: data.view(TYPES[type_].dtype), combine)
+                submit(who, barrier, size, change)
                 continue
             if barrier is not None:
                 poison(who, target)

@@ -217,7 +217,8 @@ def _round_to_decimals(chip: Chip, request: Request) -> Answer | None:
     if request.base != "round" or "decimals" not in request.kwargs or dtype not in _TYPES:
         return None
     decimals = request.kwargs["decimals"]
-    power = torch.tensor(10.0 ** abs(decimals), dtype=torch.float64).to(dtype)
+    # 10**308 is infinity in these types, as are the powers that no float holds.
+    power = torch.tensor(10.0 ** min(abs(decimals), 308), dtype=torch.float64).to(dtype)
     there, back = (torch.mul, torch.div) if decimals >= 0 else (torch.div, torch.mul)
     made = canonical(back(there(number, power).round(), power))
     return Answer(_delivered(request, made), WHY, on_chip(chip, "recorded"), order=ON_CPU)
