@@ -35,7 +35,7 @@ _NO_LIMIT = 1 << 62
 _COLD = 0.02
 #: lanes that run together where the kernel is a native function, which its threads share, and bytes
 #: of their registers, if the launch has not more memory itself
-_NATIVE_LANES, _NATIVE_BYTES = 1 << 20, 1 << 24
+_NATIVE_LANES, _NATIVE_BYTES = 1 << 22, 1 << 24
 
 
 class Blocks(engine.Blocks):
@@ -137,6 +137,16 @@ class CompiledWave(Wave):
             self._is_clear = True
             return was
         return self.shared is not None
+
+    def is_new(self, warps: int) -> bool:
+        """Whether so many warps are all, and none has executed anything; none sees the memory of
+        others in its cluster."""
+        return warps * WARP == self.lanes and self.cluster_size == 1 and not self.executed
+
+    def begin_again(self) -> None:
+        """What its threads stored in memory of their own is gone: they start once more."""
+        self._is_clear = False
+        self.local.fill(0)
 
     def release(self) -> None:
         super().release()
@@ -260,7 +270,7 @@ class Grid(engine.Grid):
         if not is_native:
             return super().lanes_together()
         assert loop is not None
-        most = max(_NATIVE_BYTES, self.arena.used)
+        most = _NATIVE_BYTES + self.arena.used
         lanes = min(_NATIVE_LANES, most // loop.bytes_of_lane)
         # All waves are as large: as few as there can be, and no more memory than they need.
         block, left = -(-self.threads // WARP) * WARP, self._last - self._started
