@@ -273,8 +273,9 @@ class Grid(engine.Grid):
         most = _NATIVE_BYTES + self.arena.used
         lanes = min(_NATIVE_LANES, most // loop.bytes_of_lane)
         # All waves are as large: as few as there can be, and no more memory than they need.
-        block, left = -(-self.threads // WARP) * WARP, self._last - self._started
-        waves = -(-left // max(1, lanes // block))
+        warps, left = -(-self.threads // WARP), self._last - self._started
+        block = warps * WARP
+        waves = -(-left // min(max(1, lanes // block), loop.most_blocks(warps)))
         return -(-left // waves) * block
 
 

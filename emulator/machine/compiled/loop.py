@@ -143,6 +143,8 @@ class Loop:
         #: what a warp has to do in a part, in statements; how many parts it executed lately
         self._work = 1 + work_of(statements, target) // len(parts)
         self._usual = 16
+        #: parts that a group executed at most in a call
+        self._longest_trace = 0
         #: calls that led nowhere, less the others; strands that it could not run
         self._vain = self._refused = 0
         self._engine: Engine = "compiled" if at_once else "auto"
@@ -168,6 +170,11 @@ class Loop:
     def bytes_of_lane(self) -> int:
         """Bytes of the registers of a lane that lie in memory between parts."""
         return 1 if self._native is None else self._native.bytes_of_lane()
+
+    def most_blocks(self, warps: int) -> int:
+        """Thread blocks of so many warps whose traces have room."""
+        groups = 1 if self._barriers or self._in_blocks else warps
+        return max(1, _TRACES // groups // (6 * len(self.parts) + self._longest_trace))
 
     def can_run(self, s: Strand) -> bool:
         if self._budget.left > 0:
@@ -249,6 +256,7 @@ class Loop:
                 s.wave.begin_again()
                 continue
             self._usual = -(-call.total("parts") // len(call.records))
+            self._longest_trace = max(self._longest_trace, call.total("longest"))
             learned = by_kernels(self._engine, self._native.learn)
             if self._usual or not learned:
                 break
@@ -354,7 +362,8 @@ class _Call:
         self.trace = held.view(number).reshape(len(self.starts), room)
         kept = self._records.take(8 * len(self.starts) * len(RECORD))
         self.records = kept.view(np.int64).reshape(-1, len(RECORD))
-        self.totals = at_line(np.empty(2 * LINE, np.uint8))[:LINE].view(np.int64)
+        kept_totals = at_line(np.empty(8 * len(_TOTALS) + LINE, np.uint8))
+        self.totals = kept_totals[: 8 * len(_TOTALS)].view(np.int64)
         words = {
             "together": together, "limit": limit, "turns": turns, "room": room, "phase": EVERY,
             "later": 0, "clear": 0, "claims": 0, "shift": 0, "arguments": 0, "row": 0, "near": 0,

@@ -53,12 +53,12 @@ RECORD = ("parts", "statements", "lanes", "hash", "tired", "failed", "warp")
 _GOES_ON = ("parts", "statements", "lanes", "hash")
 _COUNTERS = (*_GOES_ON, "turns")
 #: words of all groups together, each with how it is made of theirs, and what it starts with: the
-#: least and the greatest address that was claimed, lowest pc of a warp, and hash; parts and
-#: statements of threads executed
+#: least and the greatest address that was claimed, lowest pc of a warp, and hash; the most parts
+#: of a group; parts and statements of threads executed
 TOTALS = {
     "least": ("umin", -1), "most": ("umax", 0),
     "first": ("umin", -1), "last": ("umax", 0),
-    "hash_least": ("umin", -1), "hash_most": ("umax", 0),
+    "hash_least": ("umin", -1), "hash_most": ("umax", 0), "longest": ("umax", 0),
     "parts": ("add", 0), "lanes": ("add", 0),
 }  # fmt: skip
 _NOWHERE, _ALL = 0xFFFFFFFF, 0xFFFFFFFF
@@ -183,7 +183,7 @@ class LoopFunction(NativeFunction):
             self._record(name, word)
         self._count_in(
             parts=counts["parts"], lanes=counts["lanes"],
-            hash_least=counts["hash"], hash_most=counts["hash"],
+            hash_least=counts["hash"], hash_most=counts["hash"], longest=counts["parts"],
         )  # fmt: skip
         self._each_warp(self._look_at)
         self._return_too(b.shl(b.zext(self._hulls.end(), LONG), LONG(CROSSED.bit_length() - 1)))
