@@ -143,7 +143,7 @@ class Loop:
         #: what a warp has to do in a part, in statements; how many parts it executed lately
         self._work = 1 + work_of(statements, target) // len(parts)
         self._usual = 16
-        #: parts that a group executed at most in a call
+        #: parts that a group executed at most in a call, twice as many where it had no more room
         self._longest_trace = 0
         #: calls that led nowhere, less the others; strands that it could not run
         self._vain = self._refused = 0
@@ -250,13 +250,15 @@ class Loop:
             size = bytes_of_number(len(self.parts))
             call = _Call(s, layout, limit, turns, room, together, np.dtype(f"uint{8 * size}"))
             many = threads if trial or self._apart else 1
-            if not self._native.run(s, layout, call, many, trial=trial):
+            stays = self._native.run(s, layout, call, many, trial=trial)
+            longest = call.total("longest") * (2 if call.is_over else 1)
+            self._longest_trace = min(_MOST_PARTS, max(self._longest_trace, longest))
+            if not stays:
                 trial = False
                 call.end()
                 s.wave.begin_again()
                 continue
             self._usual = -(-call.total("parts") // len(call.records))
-            self._longest_trace = max(self._longest_trace, call.total("longest"))
             learned = by_kernels(self._engine, self._native.learn)
             if self._usual or not learned:
                 break
@@ -371,7 +373,7 @@ class _Call:
             **{name: address_of(getattr(self, name)) for name in CALL[CALL.index("copies") :]},
         }  # fmt: skip
         self.words = np.array([words[name] for name in CALL], np.int64)
-        self.together = together
+        self.together, self.room = together, room
         self._claims: Array | None = None
         #: the bits that the function returned in this phase; None: none has begun
         self.found: int | None = None
@@ -583,9 +585,11 @@ class _Native:
         hulls = call.with_hulls(self._bases)
         found = run()
         rows = hulls[cuts[:-1] // call.together]
-        crossed, went_well = bool(found & CROSSED), not found & OVER
-        stays = self._trials.end(arena, rows, crossed=crossed, went_well=went_well)
-        return found if stays else None
+        ends = {
+            "crossed": bool(found & CROSSED), "went_well": not call.is_over,
+            "cut_off": call.is_over and call.room < _MOST_PARTS,
+        }  # fmt: skip
+        return found if self._trials.end(arena, rows, **ends) else None
 
     def _in_phases(self, run: Callable[..., int], call: _Call, threads: int) -> int:
         """Runs all blocks, in so many threads; the bits of all. Phases do not depend on the number

@@ -150,9 +150,12 @@ class Trials:
             step = 0 if is_first else end - least
             arena.expect(least + step, end + step)
 
-    def end(self, arena: Arena, hulls: Array, *, crossed: bool, went_well: bool) -> bool:
-        """Whether what was stored stays: all went to its end, or was cut off before anybody
-        touched a thing; each had memory of its own, and nobody read elsewhere what was stored."""
+    def end(
+        self, arena: Arena, hulls: Array, *, crossed: bool, went_well: bool, cut_off: bool
+    ) -> bool:
+        """Whether what was stored stays: all went to its end, or ended before anybody touched a
+        thing; each had memory of its own, and nobody read elsewhere what was stored. `cut_off`: it
+        ended for want of room, of which the next has more."""
         own = None if crossed else touched(hulls)
         stays = own is not None and (went_well or not own)
         stays = stays and not any(arena.was_read(*x) for x in own or ())
@@ -163,5 +166,5 @@ class Trials:
                 self._first = self._last
         else:
             arena.take_back()
-        self._vain = max(0, self._vain + (-1 if stays else 1))
+        self._vain = max(0, self._vain + (-1 if stays else not cut_off))
         return stays
