@@ -35,7 +35,7 @@ _NO_LIMIT = 1 << 62
 _COLD = 0.02
 #: lanes that run together where the kernel is a native function, which its threads share, and bytes
 #: of their registers, if the launch has not more memory itself
-_NATIVE_LANES, _NATIVE_BYTES = 1 << 22, 1 << 24
+_NATIVE_LANES, _NATIVE_BYTES = 3 << 19, 1 << 24
 
 
 class Blocks(engine.Blocks):

@@ -62,8 +62,8 @@ _MOST_STATEMENTS = 1 << 27
 #: parts of a loop that a warp executes in one call at most, and branches backward where it looks at
 #: memory that others may change; fewer where others are ready
 _MOST_PARTS, _POLLS, _POLLS_BESIDE = 4096, 2048, 16
-#: parts in the traces of all groups, roughly
-_TRACES = 1 << 24
+#: parts in the traces of all groups, roughly; of a group that is not known yet
+_TRACES, _LONG = 1 << 24, 512
 _TURNS = 1 << 30
 #: calls that lead nowhere before a loop is left to steps
 _MOST_VAIN = 8
@@ -143,8 +143,8 @@ class Loop:
         #: what a warp has to do in a part, in statements; how many parts it executed lately
         self._work = 1 + work_of(statements, target) // len(parts)
         self._usual = 16
-        #: parts that a group executed at most in a call, twice as many where it had no more room
-        self._longest_trace = 0
+        #: parts that a group executed at most lately, twice as many where it had no more room
+        self._longest_trace = _LONG
         #: calls that led nowhere, less the others; strands that it could not run
         self._vain = self._refused = 0
         self._engine: Engine = "compiled" if at_once else "auto"
@@ -252,7 +252,7 @@ class Loop:
             many = threads if trial or self._apart else 1
             stays = self._native.run(s, layout, call, many, trial=trial)
             longest = call.total("longest") * (2 if call.is_over else 1)
-            self._longest_trace = min(_MOST_PARTS, max(self._longest_trace, longest))
+            self._longest_trace = min(_MOST_PARTS, max(self._longest_trace // 2, longest))
             if not stays:
                 trial = False
                 call.end()
