@@ -14,7 +14,6 @@ from emulator.arith.scalar.atomic_series import Series
 from emulator.arith.scalar.rule import bind_arrays, bind_vector
 from emulator.arith.scalar.types import TYPES
 from emulator.isa.ordinary.instruction import OrdinaryInstruction
-from emulator.machine.shared.arrivals import BARRIERS
 from emulator.machine.shared.failure import Failure
 from emulator.machine.shared.issuing import Arrival, LaneOperands, MakeAtOnce, Places
 from emulator.machine.shared.issuing import Write as SharedWrite
@@ -194,12 +193,6 @@ class Executor:
 
     def arrive(self, arrival: Arrival) -> None:
         s, wave, finish = self.strand, self.wave, arrival.finish
-        if self._need_not_wait(arrival):
-            wave.grid.progress += 1
-            wave.grid.meetings += 1
-            s.pc = self.pc + 1
-            wave.ready.append(s)
-            raise Parked
 
         def goes_on(going: Strand, voted: Words, true: Words) -> None:
             assert finish is not None
@@ -217,18 +210,6 @@ class Executor:
         if arrival.waits or s.state is State.SPLIT:
             # Where the barrier is complete already, the strand has been woken.
             raise Parked
-
-    def _need_not_wait(self, arrival: Arrival) -> bool:
-        """True if all threads of the wave arrive, at one barrier for all threads of their block,
-        and nobody has arrived at any before."""
-        wave, (number, threads) = self.wave, map(np.asarray, (arrival.number, arrival.threads))
-        if wave.watch is not None or arrival.vote is not None or not arrival.waits:
-            return False
-        if number.size > 1 or number >= BARRIERS or threads.size > 1:
-            return False
-        alive = np.count_nonzero(wave.alive)
-        every = threads == 0 or (threads == wave.lanes_per_cta and alive == len(wave.alive))
-        return bool(every) and len(self.strand) == alive and wave.barriers.is_idle
 
     def arrive_in_cluster(self) -> None:
         self.wave.clusters.arrive(self.strand.lanes)
