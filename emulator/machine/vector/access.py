@@ -14,7 +14,7 @@ from emulator.arith.scalar.atomic_series import Series
 from emulator.arith.scalar.rule import bind_arrays
 from emulator.arith.scalar.types import TYPES
 from emulator.machine.shared.operands import ordinary, space_of
-from emulator.machine.vector import memory
+from emulator.machine.vector import bases, memory
 from emulator.machine.vector.atomics import Update, update
 from emulator.machine.vector.compute import Step, guarded
 from emulator.machine.vector.operands import Read, Write, addresses, reader, selected, writer
@@ -36,8 +36,13 @@ def load(statement: Statement, function: Function) -> Step:
     kind = TYPES[type_]
     size = kind.size // 8 * len(items)
     space, find = space_of(statement, place), addresses(place, function)
+    access = bases.access_of(place, space, kind.size // 8, len(items))
 
     def run(s: Strand, mask: Array | None) -> None:
+        if access and mask is None and (parts := bases.load(s, access)) is not None:
+            for write, part in zip(writes, parts, strict=True):
+                write(s, part, None)
+            return
         positions = memory.positions_of(mask)
         words = memory.load(s, space, selected(find(s), mask), size, positions)
         for write, part in zip(writes, taken_apart(words, type_, len(items)), strict=True):
@@ -72,9 +77,13 @@ def store(statement: Statement, function: Function) -> Step:
     if isinstance(place, ParameterPlace):
         return _move(statement, reads, _parts(place, type_, len(items), writer, function))
     space, find = space_of(statement, place), addresses(place, function)
+    access = bases.access_of(place, space, TYPES[type_].size // 8, len(items))
 
     def run(s: Strand, mask: Array | None) -> None:
-        words = together([read(s) for read in reads])
+        parts = [read(s) for read in reads]
+        if access and mask is None and bases.store(s, access, parts):
+            return
+        words = together(parts)
         positions = memory.positions_of(mask)
         memory.store(s, space, selected(find(s), mask), selected(words, mask), positions)
 

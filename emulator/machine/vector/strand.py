@@ -185,8 +185,8 @@ class Strand:
     """Lanes at one place; `frames` are the calls that they are in, the innermost last."""
 
     __slots__ = (
-        "arrivals", "children", "epoch", "frames", "lanes", "loops", "marks", "parent", "pc",
-        "polls", "read", "state", "wait", "wave",
+        "arrivals", "bases", "children", "epoch", "frames", "lanes", "loops", "marks", "parent",
+        "pc", "polls", "read", "state", "wait", "wave",
     )  # fmt: skip
 
     def __init__(self, wave: Any, lanes: Lanes, frames: list[Frame], pc: int) -> None:
@@ -208,6 +208,8 @@ class Strand:
         self.wait: object = None
         #: facts about its lanes, by name: rows of shared memory, masks of warps, …
         self.marks: dict[str, Any] = {}
+        #: what is known of the addresses in registers, by their numbers: see `bases`
+        self.bases: dict[int, Any] = {}
         self.read = frames[-1].read
 
     def __len__(self) -> int:
@@ -314,7 +316,7 @@ class Strand:
     def _become(self, frames: list[Frame]) -> None:
         """Other lanes than before, with their frames."""
         self.frames, self.lanes, self.read = frames, frames[0].lanes, frames[-1].read
-        self.marks, self.loops, self.polls = {}, 0, 0
+        self.marks, self.bases, self.loops, self.polls = {}, {}, 0, 0
 
     def finish(self) -> None:
         """Ends, and leaves the tree with ancestors that have no other child: their registers are
