@@ -135,9 +135,7 @@ def _half(x: Word) -> Word:
     return x + (1 << 23) >> 1 & 255 << 23
 
 
-def _roots(
-    w: Words, x: Word, out: Word, of_zero: Callable[[], Value], of_infinity: int
-) -> Word:
+def _roots(w: Words, x: Word, out: Word, of_zero: Callable[[], Value], of_infinity: int) -> Word:
     """`out` with the results of operands that are no positive normal numbers."""
 
     def other() -> Word:

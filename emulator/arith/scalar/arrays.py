@@ -51,10 +51,12 @@ class ArrayWords:
             return out
         if np.ndim(condition) == 0:
             return make(*operands)
-        shape = np.broadcast_shapes(condition.shape, np.shape(out))
-        where = np.broadcast_to(condition, shape).nonzero()
-        picked = (np.broadcast_to(x, shape)[where] if np.ndim(x) else x for x in operands)
-        out = np.array(np.broadcast_to(out, shape))
+        shape = np.shape(out)
+        if condition.shape != shape:
+            shape = np.broadcast_shapes(condition.shape, shape)
+        where = _spread(condition, shape).nonzero()
+        picked = (_spread(x, shape)[where] if np.ndim(x) else x for x in operands)
+        out = np.array(_spread(out, shape))
         out[where] = make(*picked)
         return out
 
@@ -140,6 +142,11 @@ class ArrayWords:
 
     def outlined(self, name: str, function: Callable[..., Array], *words: Array) -> Array:
         return function(self, *words)
+
+
+def _spread(x: Array, shape: tuple[int, ...]) -> Array:
+    """`np.broadcast_to`, which takes longer than all else of few numbers."""
+    return x if np.shape(x) == shape else np.broadcast_to(x, shape)
 
 
 def ballot(where: Array) -> Array:

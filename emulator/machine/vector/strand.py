@@ -308,7 +308,10 @@ class Strand:
         """It runs from now on: who was sent after it is with it."""
         if self.arrivals:
             assert self.parent is not None and self.frames[0].places is not None
-            places = np.sort(np.concatenate((self.frames[0].places, *self.arrivals)))
+            here = np.zeros(len(self.parent.lanes), np.bool_)  # faster than a sort
+            for some in (self.frames[0].places, *self.arrivals):
+                here[some] = True
+            places = here.nonzero()[0]
             lanes = self.parent.lanes[places]
             self._become([Frame(f.function, lanes, f.base, places=places) for f in self.frames])
         self.arrivals = None

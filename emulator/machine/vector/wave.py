@@ -535,6 +535,16 @@ class Wave:
             known = strand.marks["whole"] = (self.version, whole)
         return bool(known[1])
 
+    def has_whole_blocks(self, strand: Strand) -> bool:
+        """True if a strand has all lanes of its blocks that have not ended."""
+        known = strand.marks.get("blocks")
+        if known is None or known[0] != self.version:
+            rows = np.zeros(len(self.ctas), np.bool_)
+            rows[self.row(strand)] = True
+            lanes = np.count_nonzero(self.alive.reshape(len(rows), -1)[rows])
+            known = strand.marks["blocks"] = (self.version, lanes == len(strand))
+        return bool(known[1])
+
     def warpgroups_in_grid(self, lanes: Lanes) -> list[int]:
         """Numbers in the grid of the warpgroups that lanes belong to, one after the other."""
         row, thread = np.divmod(lanes, self.lanes_per_cta)
