@@ -197,6 +197,7 @@ class Executor:
         if arrival.waits and finish is None and _passes(s, arrival):
             wave.grid.progress += 1
             wave.grid.meetings += 1
+            wave.count(-1, len(s))  # statements behind which lanes wait are not counted
             return
 
         def goes_on(going: Strand, voted: Words, true: Words) -> None:

@@ -499,8 +499,12 @@ class Wave:
         except Exception as error:
             raise self.grid.placed(error, strand, block.statements[done]) from error
         finally:
-            self.executed += done
-            self.grid.count(done, lanes)
+            self.count(done, lanes)
+
+    def count(self, statements: int, lanes: int) -> None:
+        """So many statements have been executed, by so many lanes each."""
+        self.executed += statements
+        self.grid.count(statements, lanes)
 
     def _give_way(self, strand: Strand, block: Block) -> None:
         self.ready.append(strand)
