@@ -541,12 +541,12 @@ class Wave:
 
     def has_whole_blocks(self, strand: Strand) -> bool:
         """True if a strand has all lanes of its blocks that have not ended."""
-        known = strand.marks.get("blocks")
+        known = strand.marks.get("whole blocks")
         if known is None or known[0] != self.version:
             rows = np.zeros(len(self.ctas), np.bool_)
             rows[self.row(strand)] = True
             lanes = np.count_nonzero(self.alive.reshape(len(rows), -1)[rows])
-            known = strand.marks["blocks"] = (self.version, lanes == len(strand))
+            known = strand.marks["whole blocks"] = (self.version, lanes == len(strand))
         return bool(known[1])
 
     def warpgroups_in_grid(self, lanes: Lanes) -> list[int]:
