@@ -118,7 +118,7 @@ class Frame(CallFrame):
         else:
             held = base.registers[index]
             assert held is not None
-            words = held if len(held) == 1 else held[self._places(base)]
+            words = held if len(held) == 1 else held.take(self._places(base), 0)
         self.registers[index] = self.fetched[index] = words
         return words
 
@@ -146,7 +146,7 @@ class Frame(CallFrame):
         fetched, registers = self.fetched, made.registers
         for index, words in enumerate(self.registers):
             if words is not None and live >> index & 1:
-                held = registers[index] = words if len(words) == 1 else words[chosen]
+                held = registers[index] = words if len(words) == 1 else words.take(chosen, 0)
                 if words is fetched.get(index):
                     made.fetched[index] = held
         return made
@@ -409,4 +409,4 @@ def _joined(parts: Sequence[Frame], index: int, order: Lanes) -> Array:
     if all(len(x) == 1 for x in words) and all((x == words[0]).all() for x in words):
         return words[0]
     whole = [_spread(x, len(part.lanes)) for x, part in zip(words, parts, strict=True)]
-    return np.concatenate(whole)[order]
+    return np.concatenate(whole).take(order, 0)
