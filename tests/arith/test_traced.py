@@ -11,7 +11,6 @@ from words import array_of
 from emulator import Instruction
 from emulator.arith.scalar.rule import bind_arrays, bind_words
 from emulator.arith.scalar.traced import TracedWord, Untraceable, traced
-from emulator.machine.vector import compute
 
 #: forms whose functions are compared in the fast suite
 FORMS = [ins for row in THREAD_ROWS[::4] for ins in sampled(row, 1)]
