@@ -34,6 +34,9 @@ _COMPILING_COPY, _COMPILING_PRODUCT, _COMPILING_KERNEL = 0.012, 0.004, 0.15
 #: statements of warps that are worth another thread; a product of matrices counts for so many
 WORTH_A_THREAD, _PRODUCT = 1 << 14, 200
 
+#: segments run seldom: what runs often is mostly in a loop
+_SELDOM = True
+
 Step = Callable[[Strand], None]
 #: of a native function: see `NativeFunction`
 SIGNATURE = (
@@ -131,7 +134,7 @@ class _Native:
         self._work = work
         self._inputs, self._outputs = translated.inputs, translated.outputs
         self._translated = translated
-        self._function = machine_code.Improved(translated.text, NAME, *SIGNATURE)
+        self._function = machine_code.Improved(translated.text, NAME, *SIGNATURE, seldom=_SELDOM)
 
     def can_run(self, s: Strand) -> bool:
         """True if a strand has all lanes that statements need, and copies are done at once."""
