@@ -95,13 +95,17 @@ class LazyBlocks(Blocks):
 
     def took(self, block: Block, seconds: float) -> None:
         first = block.statements[0].pc
+        loop = self.loops.get(first)
+        if loop is not None and not loop.gives_up:
+            loop.took(seconds)
+            return
         self._seconds[first] += seconds
         if self._seconds[first] <= _COLD:
             return
         self.find_loops(first)
         loop = self.loops.get(first)
         if loop is not None and not loop.gives_up:
-            loop.took(seconds)
+            loop.took(sum(self._seconds[part.pc] for part in loop.parts))
         else:
             self[first] = self._with_segments(block)
 

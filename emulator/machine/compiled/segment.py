@@ -28,8 +28,8 @@ from emulator.targets import Target
 
 #: seconds that it takes to compile a function, for each part of it, each statement, each copy to
 #: shared memory and each product of matrices beyond that, and a kernel that computes some of these
-_COMPILING, _COMPILING_PART, _COMPILING_EACH = 0.01, 0.006, 0.001
-_COMPILING_COPY, _COMPILING_PRODUCT, _COMPILING_KERNEL = 0.012, 0.004, 0.15
+_COMPILING, _COMPILING_PART, _COMPILING_EACH = 0.004, 0.003, 0.0006
+_COMPILING_COPY, _COMPILING_PRODUCT, _COMPILING_KERNEL = 0.009, 0.001, 0.1
 
 #: statements of warps that are worth another thread; a product of matrices counts for so many
 WORTH_A_THREAD, _PRODUCT = 1 << 14, 200
