@@ -18,6 +18,8 @@ from emulator.arith.special_tables import EX2, LG2, RCP, RSQRT, SIN, SQRT, TANH,
 
 Int64 = NDArray[np.int64]
 _MAGNITUDE = SIGN - 1
+#: the least normal number
+_NORMAL = 1 << 23
 
 # --- the interpolator -----------------------------------------------------------------------------
 
@@ -65,39 +67,29 @@ def _fields(x: Word) -> tuple[Word, Word, Word]:
     return x & SIGN, (x >> 23 & 255).view(np.int32), x & FRACTION
 
 
-def _codes(w: Words, exponent: Word, fraction: Word) -> Word:
-    """Results without a sign; below the normal range zeros, above it infinities."""
-    out = (exponent + 127 << 23).view(np.uint32) | fraction & FRACTION
-    out = w.put(exponent > 127, INFINITY, out)
-    return w.put(exponent < -126, 0, out)
+def _codes(w: Words, field: Word, fraction: Word) -> Word:
+    """Results without a sign, of exponent fields up to 254; below the normal range zeros."""
+    return w.put(field < 1, 0, (field << 23).view(np.uint32) | fraction & FRACTION)
 
 
 def _cut(w: Words, sign: Word, number: Word, weight: int) -> Word:
-    """``number * 2**-weight``, cut to 24 significant bits."""
+    """``number * 2**-weight``, cut to 24 significant bits: 0, or in the normal range."""
     zeros = w.leading_zeros(number | 1)
     at_top = (number << zeros.astype(np.int64)).view(np.uint64) >> 63 - 23
-    exponent = 63 - weight - zeros.view(np.int32)
-    out = _codes(w, exponent, at_top.astype(np.uint32))
+    out = (63 - weight + 127 << 23) - (zeros << 23) | at_top.astype(np.uint32) & FRACTION
     return sign | w.put(number == 0, 0, out)
 
 
 def _fixed(w: Words, x: Word, point: int, limit: float) -> Word:
-    """Magnitudes of codes, at most `limit`, cut to units of ``2**-point``; of a NaN anything."""
+    """Magnitudes of codes, at most `limit`, as f32 numbers of units of ``2**-point``; of a NaN
+    anything."""
     magnitude = (x & _MAGNITUDE).view(np.float32)
-    inside = w.put(~(magnitude < limit), limit, magnitude)
-    fixed = (inside.astype(np.float64) * 2.0**point).astype(np.int64)
-    return w.put(magnitude < 2.0**-126, 0, fixed)
+    return w.put(~(magnitude < limit), limit, magnitude) * 2.0**point
 
 
 def _taken(total: Word, shift: int) -> Word:
     """The low 32 bits of a sum cut by so many."""
     return (total >> shift).astype(np.uint32)
-
-
-def _half(exponent: Word) -> tuple[Word, Word]:
-    """Half of an exponent, and the bit that is left."""
-    odd = exponent & 1
-    return exponent - odd >> 1, odd.view(np.uint32)
 
 
 # --- the units ------------------------------------------------------------------------------------
@@ -107,57 +99,66 @@ def rcp(w: Words, x: Word) -> Word:
     sign, field, f = _fields(x)
     total = _interpolate(w, RCP, f >> 16, f & 0xFFFF)
     low = total >> RCP.weight == 0
-    total = w.select(low, total << 1, total)
-    out = _codes(w, 127 - field - low.astype(np.int32), _taken(total, RCP.weight - 23))
-    out = w.put(field == 0, INFINITY, out)
-    out = w.put(field == 255, 0, out) | sign
-    return w.put(x & _MAGNITUDE > INFINITY, NAN, out)
+    total = total << low.astype(np.int64)
+    out = sign | _codes(w, 254 - field - low.astype(np.int32), _taken(total, RCP.weight - 23))
+
+    def other() -> Word:
+        known = w.select(field == 0, np.uint32(INFINITY), np.uint32(0)) | sign
+        return w.select(x & _MAGNITUDE > INFINITY, np.uint32(NAN), known)
+
+    return w.put((x & _MAGNITUDE) - _NORMAL >= INFINITY - _NORMAL, other, out)
 
 
 def rsqrt(w: Words, x: Word) -> Word:
-    sign, field, f = _fields(x)
-    exponent, odd = _half(field - 127)
-    total = _interpolate(w, RSQRT, (f >> 17) + (odd << 6), f & 0x1FFFF)
-    out = _codes(w, -1 - exponent, _taken(total, RSQRT.weight - 24))
-    exact = (f | odd) == 0
-    out = w.put(exact, lambda: _codes(w, -exponent, f), out)
-    return _roots(w, x, out, lambda: sign | INFINITY, 0)
+    total = _interpolate(w, RSQRT, _row_of_root(x), x & 0x1FFFF)
+    field = (190 << 23) - _half(x)
+    out = field | _taken(total, RSQRT.weight - 24) & FRACTION
+    # Of an even power of two it is one, with the next exponent.
+    out = w.put(x & (1 << 24) - 1 == 1 << 23, lambda: field + (1 << 23), out)
+    return _roots(w, x, out, lambda: x & SIGN | INFINITY, 0)
 
 
 def sqrt(w: Words, x: Word) -> Word:
-    sign, field, f = _fields(x)
-    exponent, odd = _half(field - 127)
-    total = _interpolate(w, SQRT, (f >> 17) + (odd << 6), f & 0x1FFFF)
-    out = _codes(w, exponent, _taken(total, SQRT.weight - 23))
-    return _roots(w, x, out, sign, INFINITY)
+    total = _interpolate(w, SQRT, _row_of_root(x), x & 0x1FFFF)
+    out = (63 << 23) + _half(x) | _taken(total, SQRT.weight - 23) & FRACTION
+    return _roots(w, x, out, lambda: x & SIGN, INFINITY)
 
 
-def _roots(
-    w: Words, x: Word, out: Word, of_zero: Value | Callable[[], Value], of_infinity: int
-) -> Word:
-    """`out` with the results of operands that are no positive finite numbers."""
-    sign, field, _ = _fields(x)
-    out = w.put(field == 255, of_infinity, out)
-    out = w.put(sign != 0, NAN, out)
-    out = w.put(field == 0, of_zero, out)
-    return w.put(x & _MAGNITUDE > INFINITY, NAN, out)
+def _row_of_root(x: Word) -> Word:
+    """64 if the exponent is odd, which the last bit of its field is not then, and the upper bits of
+    the fraction."""
+    return x >> 17 & 127 ^ 64
+
+
+def _half(x: Word) -> Word:
+    """Half of the exponent, cut downward, and 64 more, in the place of exponent fields."""
+    return x + (1 << 23) >> 1 & 255 << 23
+
+
+def _roots(w: Words, x: Word, out: Word, of_zero: Callable[[], Value], of_infinity: int) -> Word:
+    """`out` with the results of operands that are no positive normal numbers."""
+
+    def other() -> Word:
+        known = w.select(x == INFINITY, np.uint32(of_infinity), np.uint32(NAN))
+        return w.select(x & INFINITY == 0, of_zero(), known)
+
+    return w.put(x - _NORMAL >= INFINITY - _NORMAL, other, out)
 
 
 def ex2(w: Words, x: Word) -> Word:
-    sign, field, _ = _fields(x)
     fixed = _fixed(w, x, 23, 128.0).astype(np.int32)
     # The complement of a negative argument; where it is whole, the negative.
     negative = x.view(np.int32) >> 31
     fixed = (fixed ^ negative) + (negative & (fixed & FRACTION == 0).astype(np.int32))
     low = fixed.view(np.uint32)
     total = _interpolate(w, EX2, low >> 17 & 63, low & 0x1FFFF)
-    out = _codes(w, fixed >> 23, _taken(total, EX2.weight - 23))
+    out = _codes(w, (fixed >> 23) + 127, _taken(total, EX2.weight - 23))
 
     def beyond() -> Word:
-        return w.select(sign == 0, np.uint32(INFINITY), np.uint32(0))
+        known = w.select(x & SIGN == 0, np.uint32(INFINITY), np.uint32(0))
+        return w.select(x & _MAGNITUDE > INFINITY, np.uint32(NAN), known)
 
-    out = w.put(field >= 127 + 7, beyond, out)
-    return w.put(x & _MAGNITUDE > INFINITY, NAN, out)
+    return w.put(x & _MAGNITUDE >= 127 + 7 << 23, beyond, out)
 
 
 def lg2(w: Words, x: Word) -> Word:
@@ -167,7 +168,7 @@ def lg2(w: Words, x: Word) -> Word:
     sign = (field - 127).view(np.uint32) & SIGN
     out = _cut(w, sign, abs(total) >> 20 << 20, LG2.weight)
     out = w.put(x == ONE, 0, out)
-    return _roots(w, x, out, SIGN | INFINITY, INFINITY)
+    return _roots(w, x, out, lambda: np.uint32(SIGN | INFINITY), INFINITY)
 
 
 def sin(w: Words, x: Word) -> Word:
@@ -181,7 +182,7 @@ def cos(w: Words, x: Word) -> Word:
 def _wave(w: Words, x: Word, cosine: bool) -> Word:
     sign, field, _ = _fields(x)
     # From 2**24 revolutions on every number is whole.
-    fixed = _fixed(w, x, 25, 2.0**24)
+    fixed = _fixed(w, x, 25, 2.0**24).astype(np.int64)
     quarter = (fixed >> 23).astype(np.uint32)
     turned = quarter & 1 ^ 1 if cosine else quarter & 1
     low = fixed.astype(np.uint32) ^ -turned
@@ -221,8 +222,9 @@ def rcp64h(w: Words, x: Word) -> Word:
 
 def rsq64h(w: Words, x: Word) -> Word:
     sign, field, f = _fields64(x)
-    exponent, odd = _half(field - 1023)
-    near = rsqrt(w, (odd << 23) + ONE | f << 3)
+    odd = field - 1023 & 1
+    exponent = field - 1023 - odd >> 1
+    near = rsqrt(w, (odd.view(np.uint32) << 23) + ONE | f << 3)
     exponent = (near >> 23).view(np.int32) + (1023 - 127) - exponent
     out = (exponent << 20).view(np.uint32) | (near & FRACTION) >> 3
     out = w.put(field == 2047, 0, out)

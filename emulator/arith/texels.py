@@ -218,6 +218,8 @@ def _part(weight: Integers, fraction: Integers) -> Integers:
 def blend(format_: TexelFormat, codes: Array, given: Integers, read: NDArray[np.bool_]) -> Words:
     """Weighted sums of texels around places: codes, weights, and whether each is `read` at all,
     ``(lanes, levels, layers, texels)``, to f32 ``(lanes,)``."""
+    # NumPy adds up long rows much faster than the few texels of each lane.
+    codes, given, read = map(np.asfortranarray, (codes, given, read))
     if format_.kind == "float":
         return element(format_, _blend_floats(format_, codes, given, read))
     values, texel_axes = numbers(format_, codes), (1, 2, 3)

@@ -131,7 +131,7 @@ def numbers(words: Array) -> NDArray[np.float64]:
     """f32 words as numbers; 0 of a NaN and of subnormal numbers."""
     with np.errstate(invalid="ignore"):
         held = words.astype(np.uint32).view(np.float32).astype(np.float64)
-    held = np.where(np.isnan(held) | (np.abs(held) < 2.0**-126), 0.0, held)
+    held = np.where(np.abs(held) >= 2.0**-126, held, 0.0)
     return np.clip(held, -_FAR, _FAR)
 
 
@@ -144,7 +144,7 @@ def _cut(words: Array, bits: int, address: Address) -> tuple[Integers, NDArray[n
         given = np.where(np.abs(given) == _FAR, 0.0, given)
     else:
         given = np.clip(given, -8.0, 8.0)
-    fixed = np.floor(np.ldexp(given, bits)).astype(np.int64)
+    fixed = np.floor(given * 2.0**bits).astype(np.int64)
     if address not in ("wrap", "mirror"):
         return fixed, np.zeros(len(fixed), bool)
     odd = (fixed >> bits & 1 == 1) & (address == "mirror")

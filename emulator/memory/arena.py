@@ -656,14 +656,20 @@ class Arena:
         if not addresses.size:
             return _EMPTY, 0
         low, high, bits = extent_of(addresses)
+        found = self.around(low, high + size, write)
+        return None if found is None else (found, bits)
+
+    def around(self, low: int, end: int, write: bool) -> Allocation | None:
+        """The allocation that holds the bytes from one address to another, which are kept if they
+        are about to be written; None where there is none, or an access is refused."""
         found = self.find(low)
-        if found is None or high + size > found.end or found.freed:
+        if found is None or end > found.end or found.freed:
             return None
         if write:
             if not found.writable:
                 return None
-            self.keep(found, low - found.address, high + size - found.address)
-        return found, bits
+            self.keep(found, low - found.address, end - found.address)
+        return found
 
     def _rows(
         self, addresses: Addresses, size: int, write: bool, *, aligned: bool = True

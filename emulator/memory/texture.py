@@ -301,7 +301,9 @@ class Texture:
             given = self._led_to(coordinates, slopes)
         elif level is not None and not asked.component:
             given = np.trunc(np.clip(numbers(level), -1e6, 1e6) * texels.ONE).astype(np.int64)
-        place = np.clip(given + self._bias, *self._clamp)
+        low, high = self._clamp
+        place = given + self._bias
+        place = min(max(place, low), high) if isinstance(place, int) else np.clip(place, low, high)
         return place if self.linear_levels else place + texels.ONE // 2 & -texels.ONE
 
     def _led_to(self, coordinates: Sequence[Array], slopes: Sequence[Array]) -> Integers:
@@ -319,18 +321,25 @@ class Texture:
     def _by_level(self, asked: Fetch, lanes: _Lanes, places: Integers | int) -> Words:
         """Texels of the levels that lanes ask for."""
         count = len(lanes.coordinates[0])
-        place, out = np.broadcast_to(places, count), np.zeros((count, 4), np.uint32)
-        first, share = place >> texels.WEIGHT_BITS, place & texels.ONE - 1
+        if isinstance(places, int):
+            k, rest = divmod(places, texels.ONE)
+            return self._of_level(asked, k, lanes, np.full(count, rest))
+        first, share = places >> texels.WEIGHT_BITS, places & texels.ONE - 1
+        out = np.zeros((count, 4), np.uint32)
         for k in np.unique(first).tolist():
             mask = first == k
-            here = lanes.of(mask)
-            if asked.component:
-                out[mask] = self._four(k, here, asked.component)
-            elif self.linear or self.linear_levels:
-                out[mask] = self._blended(k, here, share[mask])
-            else:
-                codes = self._gather(k, self._nearest(k, here), here.layer, self._border)
-                out[mask, : codes.shape[1]] = self._elements(codes)
+            out[mask] = self._of_level(asked, k, lanes.of(mask), share[mask])
+        return out
+
+    def _of_level(self, asked: Fetch, k: int, lanes: _Lanes, share: Integers) -> Words:
+        """Texels of a level, and of the next one as far as lanes have a share of it."""
+        if asked.component:
+            return self._four(k, lanes, asked.component)
+        if self.linear or self.linear_levels:
+            return self._blended(k, lanes, share)
+        codes = self._gather(k, self._nearest(k, lanes), lanes.layer, self._border)
+        out = np.zeros((len(share), 4), np.uint32)
+        out[:, : codes.shape[1]] = self._elements(codes)
         return out
 
     def _four(self, k: int, lanes: _Lanes, component: str) -> Words:

@@ -273,6 +273,8 @@ class KernelBinder:
         self.problems: list[Problem] = []
         self.lines: dict[str, list[Line]] = {}
         self.shared: dict[str, Symbol] = {}
+        #: where the last label leads; debug information has labels to which no branch leads
+        self._labelled = -1
 
     def result(self) -> BoundKernel:
         reached = self._reached()
@@ -362,7 +364,7 @@ class KernelBinder:
                 self._item(item, inner, made, lines)
             else:
                 stack.pop()
-        if _falls_off(lines) or made.first + len(lines) in self.program.leaders:
+        if _falls_off(lines) or made.first + len(lines) == self._labelled:
             # ptxas puts an exit behind the last statement, too.
             end = tree.Instruction("ret", (), None, None, None, function.body.at)
             lines.append(Line(end, scope))
@@ -435,8 +437,7 @@ class KernelBinder:
             return
         scope.check_free(item.name)
         if isinstance(item, tree.Label):
-            scope.labels[item.name] = self._count()
-            self.program.leaders.add(self._count())
+            scope.labels[item.name] = self._labelled = self._count()
         elif isinstance(item, tree.TargetList):
             scope.lists[item.name] = item
         else:

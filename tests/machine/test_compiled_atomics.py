@@ -2,9 +2,13 @@
 
 import numpy as np
 import pytest
-from test_compiled_engine import U32, assert_same, kernel, words
+from test_compiled_engine import U32, assert_same, ended, kernel, words
+from words import boundary_words
 
+from emulator import Module
+from emulator.arith.scalar import TYPES, rounded
 from emulator.machine.compiled import atomics, loops, rules
+from emulator.machine.compiled.words import Word
 
 pytestmark = pytest.mark.sampled(5)
 
@@ -19,7 +23,7 @@ END = """bar.sync 0; mad.lo.u32 %r4, %r3, 4, room+0; setp.gt.u32 %p2, %r3, 15;
 OPERATIONS = [
     *(f"{x}.{t}" for x in ("add", "min", "max", "exch", "cas") for t in ("u32", "s32", "u64")),
     *(f"{x}.b{n}" for x in ("and", "or", "xor") for n in (32, 64)),
-    "inc.u32", "dec.u32", "min.s64", "max.s64", "add.f32", "add.f64", "add.noftz.f16x2",
+    "inc.u32", "dec.u32", "min.s64", "max.s64", "add.f32",
 ]  # fmt: skip
 
 
@@ -64,6 +68,54 @@ def test_every_operation(operation, space):
     check(statements(operation, space), 72 if space == "shared" else 64)
 
 
+#: what else takes floats, or words of 16 bits
+FLOATS = [
+    "add.f32", "add.f64", *(f"add.noftz.{t}" for t in ("f16", "bf16", "f16x2", "bf16x2")),
+    "add.noftz.f32", "cas.b16",
+]  # fmt: skip
+
+
+def check_floats(operation, space):
+    """Lanes update one of five places of their warp, twice: with a result, and without."""
+    name, type_ = operation.rsplit(".", 1)
+    size, codes = TYPES[type_].size // 8, np.array(boundary_words(type_), np.uint64)
+    given = np.random.default_rng(1).permuted(np.resize(codes, 256)).astype(f"u{size}")
+    bits, word = 8 * size, {2: "%h", 4: "%r2", 8: "%rd1"}[size]
+    atom, red = (f"{x}{'.' * bool(space)}{space}.{operation}" for x in ("atom", "red"))
+    place = "[%r5]" if space == "shared" else "[%rd6]"
+    operands = f"{word}3, {word}1" if name == "cas" else f"{word}1"
+    body = f"""ld.param.u64 %rd3, [a]; ld.param.u64 %rd4, [b];
+    rem.u32 %r4, %r3, 5; mul.lo.u32 %r4, %r4, 8; mov.u32 %r5, room; add.u32 %r5, %r5, %r4;
+    mad.lo.u32 %r4, %r1, 64, %r4; cvt.u64.u32 %rd6, %r4; add.u64 %rd6, %rd6, %rd4;
+    mad.wide.u32 %rd3, %r0, {size}, %rd3; mad.wide.u32 %rd5, %r0, {size}, %rd4;
+    ld.global.b{bits} {word}1, [%rd3]; mov.b{bits} {word}3, 0;
+    {atom} {word}2, {place}, {operands}; {"" if name == "cas" else f"{red} {place}, {word}1;"}
+    st.global.b{bits} [%rd5+512], {word}2; bar.warp.sync -1;
+    setp.gt.u32 %p1, %r3, 4; @%p1 bra DONE;
+    ld.shared.b{bits} {word}2, [%r5]; st.global.b{bits} [%rd5+2560], {word}2; DONE:"""
+    buffers = [given, np.zeros(5120, np.uint8)]
+    held, _ = assert_same(kernel(body), 8, 32, buffers)
+    reference, _ = ended("reference", Module(kernel(body))["go"], 8, 32, buffers)
+    assert held == reference
+
+
+@pytest.mark.parametrize("space", ["shared", "global", ""])
+@pytest.mark.parametrize("operation", FLOATS)
+def test_every_code_of_floats(operation, space):
+    check_floats(operation, space)
+
+
+def test_another_nan_is_noticed(monkeypatch):
+    held = rounded.are_nans
+
+    def wrong(t, code):
+        return held(t, code) & False if isinstance(code, Word) else held(t, code)
+
+    monkeypatch.setattr(rounded, "are_nans", wrong)
+    with pytest.raises(AssertionError):
+        check_floats("add.f64", "global")
+
+
 @pytest.mark.parametrize("operation", ["add.f32", "exch.u32"])
 def test_loops(operation):
     """Whose turn it is matters where a thread sees what others did, and for sums of f32."""
@@ -102,8 +154,6 @@ def test_an_order_that_matters_is_noticed(monkeypatch):
 
 
 def assert_loops_are_ordered(expected):
-    from emulator import Module
-
     body = "mov.u32 %r4, 0; AGAIN: atom.global.add.u32 %r5, [%rd2], 1; add.u32 %r4, %r4, 1; \
         setp.lt.u32 %p1, %r4, 3; @%p1 bra AGAIN;"
     go = Module(kernel(body))["go"]

@@ -25,6 +25,13 @@ def test_asynchronous_operations_at_any_time(path, order, seed):
     assert not any(differing_bytes(path, async_order=order, seed=seed))
 
 
+@pytest.mark.sampled(2)
+@pytest.mark.parametrize("path", REAL, ids=name_of)
+def test_rules_that_are_traced_at_once_change_nothing(path, monkeypatch):
+    monkeypatch.setattr("emulator.machine.vector.compute._OFTEN", 1)
+    assert not any(differing_bytes(path, engine="vector"))
+
+
 @pytest.mark.slow
 def test_contraction_shows():
     (path,) = [path for path in ALL if path.stem == "flash_attention_2"]

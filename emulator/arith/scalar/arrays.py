@@ -41,20 +41,22 @@ class ArrayWords:
 
     @staticmethod
     def put(condition: Array, value: Operand | Callable[[], Operand], out: Array) -> Array:
-        if not condition.any():
+        if not np.count_nonzero(condition):
             return out
         return np.where(condition, value() if callable(value) else value, out)
 
     @staticmethod
     def mend(condition: Array, out: Array, make: Callable[..., Array], *operands: Array) -> Array:
-        if not condition.any():
+        if not np.count_nonzero(condition):
             return out
         if np.ndim(condition) == 0:
             return make(*operands)
-        shape = np.broadcast_shapes(condition.shape, np.shape(out))
-        where = np.broadcast_to(condition, shape)
-        picked = (np.broadcast_to(x, shape)[where] if np.ndim(x) else x for x in operands)
-        out = np.array(np.broadcast_to(out, shape))
+        shape = np.shape(out)
+        if condition.shape != shape:
+            shape = np.broadcast_shapes(condition.shape, shape)
+        where = _spread(condition, shape).nonzero()
+        picked = (_spread(x, shape)[where] if np.ndim(x) else x for x in operands)
+        out = np.array(_spread(out, shape))
         out[where] = make(*picked)
         return out
 
@@ -109,8 +111,7 @@ class ArrayWords:
     def fused(x: Array, y: Array, z: Array) -> Array:
         if x.dtype == np.float32:
             # The product is exact in float64.
-            product = x.astype(np.float64) * y.astype(np.float64)
-            return _sum_to_round(product, z.astype(np.float64)).astype(np.float32)
+            return _nearest_sum(x.astype(np.float64) * y.astype(np.float64), z.astype(np.float64))
         a, b, c = (np.asarray(number).view(np.uint64) for number in (x, y, z))
         return fused_multiply_add(FORMATS["f64"], a, b, c).view(np.float64)
 
@@ -143,6 +144,11 @@ class ArrayWords:
         return function(self, *words)
 
 
+def _spread(x: Array, shape: tuple[int, ...]) -> Array:
+    """`np.broadcast_to`, which takes longer than all else of few numbers."""
+    return x if np.shape(x) == shape else np.broadcast_to(x, shape)
+
+
 def ballot(where: Array) -> Array:
     """A mask of the lanes of each warp ``(…, 32)``, for all of them ``(…, 1)``."""
     shape = np.broadcast_shapes(np.shape(where), _LANES.shape)
@@ -163,15 +169,21 @@ def _in_order(out: Array, of_zeros: np.ufunc, a: Array, b: Array) -> Array:
     return out
 
 
-def _sum_to_round(a: Array, b: Array) -> Array:
-    """a + b so that it can be rounded to f32: to odd where to nearest might make a difference,
-    because the sum may lie half way between two numbers of f32."""
+def _nearest_sum(a: Array, b: Array) -> Array:
+    """a + b of float64 as float32, rounded once. Rounded twice it may be wrong where the first sum
+    lies half way between two numbers of float32, as any below its normal range may but 0."""
     total = a + b
-    half_way = total.view(np.uint64) & _CUT == _HALF_WAY
-    doubtful = half_way | (np.abs(total) < 2.0**-126)
-    return ArrayWords.mend(doubtful, total, odd_sum, a, b)
+    near = total.astype(np.float32)
+    doubtful, small = total.view(np.uint64) & _CUT == _HALF_WAY, np.abs(near) <= _LEAST
+    if np.count_nonzero(small):
+        doubtful |= small & (total != 0)
+    if np.count_nonzero(doubtful):
+        near = ArrayWords.mend(doubtful, total, odd_sum, a, b).astype(np.float32)
+    return near
 
 
+#: the least normal number of f32
+_LEAST = np.float32(2.0**-126)
 #: bits of f64 that f32 lacks, and what they are half way between two numbers of f32
 _CUT, _HALF_WAY = np.uint64((1 << 29) - 1), np.uint64(1 << 28)
 #: the words that are arrays: to mypy they lack what their annotations in NumPy do not promise

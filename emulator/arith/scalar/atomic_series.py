@@ -66,12 +66,23 @@ class Series:
             return _counted(self.operation == "inc", old, operands[0], starts, counts)
         if self.ufunc is None or not self.tells_of(old, *operands):
             return None
+        if self.operation == "add" and not self.type.is_float:
+            return _summed(old, operands[0], starts, counts)
         before, after = _accumulated(
             self.ufunc, self.numbers(old), self.numbers(operands[0]), starts, counts
         )
         if self.type.is_float and not np.isfinite(after).all():
             return None
         return before.view(old.dtype), after.view(old.dtype)
+
+
+def _summed(old: Array, b: Array, starts: Places, counts: Places) -> tuple[Array, Array]:
+    """Integers, whose sums wrap: one sum over all locations, less what is there at each start."""
+    total = np.cumsum(b, dtype=b.dtype)
+    before = total - b
+    before += np.repeat(old - before[starts], counts)
+    ends = starts + counts - 1
+    return before, before[ends] + b[ends]
 
 
 def _exchanged(old: Array, b: Array, starts: Places, counts: Places) -> tuple[Array, Array]:

@@ -1,8 +1,7 @@
 """atom and red as LLVM instructions: the lanes of a warp one after the other, as in the rule
 `atomic.update`.
 
-Vectors, words of 16 and 128 bits and sums of other floating-point types than f32 are steps of the
-vector engine.
+Vectors, words of 128 bits, and f32 and f64 at generic addresses are steps of the vector engine.
 """
 
 from __future__ import annotations
@@ -32,18 +31,16 @@ def fits(statement: Statement) -> bool:
     ins = statement.instruction
     assert isinstance(ins, OrdinaryInstruction)
     kind = TYPES[ins.types[-1]]
-    if kind.size not in (32, 64) or len(items_of(statement.operands["b"])) > 1:
+    if kind.size not in (16, 32, 64) or len(items_of(statement.operands["b"])) > 1:
         return False
-    if kind.is_float:
-        # Which sums flush subnormal numbers depends on where they are.
-        space = space_of(statement, statement.operands["a"])
-        return kind.name == "f32" and space in ("global", "shared")
-    return True
+    # Which sums flush subnormal numbers, or pass a NaN on, depends on where they are.
+    known = space_of(statement, statement.operands["a"]) in ("global", "shared")
+    return known or kind.name not in ("f32", "f64")
 
 
 def order_matters(statements: Iterable[Statement], *, of_blocks: bool = False) -> bool:
     """True if the results of atomic operations depend on their order: an operation that returns a
-    value, a sum of f32, or two different operations. `of_blocks`: the order of thread blocks."""
+    value, a sum of floats, or two different operations. `of_blocks`: the order of thread blocks."""
     found = [x for x in statements if "exchanges" in x.effects]
     if of_blocks:
         found = [x for x in found if space_of(x, x.operands["a"]) != "shared"]

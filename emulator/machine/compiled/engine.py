@@ -31,8 +31,9 @@ if TYPE_CHECKING:
     from emulator.machine.launch import Launch
 
 _NO_LIMIT = 1 << 62
-#: seconds that a block runs as steps before it is looked at
-_COLD = 0.02
+#: seconds that a block runs as steps before it is looked at, and statements for which it is as long
+#: again: looking at one takes 0.5 ms
+_COLD, _STATEMENTS = 0.02, 40
 #: lanes that run together where the kernel is a native function, which its threads share, and bytes
 #: of their registers, if the launch has not more memory itself
 _NATIVE_LANES, _NATIVE_BYTES = 3 << 19, 1 << 24
@@ -95,13 +96,20 @@ class LazyBlocks(Blocks):
 
     def took(self, block: Block, seconds: float) -> None:
         first = block.statements[0].pc
+        if first not in self._seconds:
+            self._seconds[first] = 0.0  # The first time makes what the next ones have.
+            return
+        loop = self.loops.get(first)
+        if loop is not None and not loop.gives_up:
+            loop.took(seconds)
+            return
         self._seconds[first] += seconds
-        if self._seconds[first] <= _COLD:
+        if self._seconds[first] <= _COLD * (1 + len(block.statements) / _STATEMENTS):
             return
         self.find_loops(first)
         loop = self.loops.get(first)
         if loop is not None and not loop.gives_up:
-            loop.took(seconds)
+            loop.took(sum(self._seconds[part.pc] for part in loop.parts))
         else:
             self[first] = self._with_segments(block)
 

@@ -87,20 +87,26 @@ def _read_of(statement: Statement) -> Read:
     def read(
         textures: Mapping[int, Texture], handles: Array, words: Sequence[Array]
     ) -> NDArray[np.uint32]:
+        if (handles == handles[0]).all():
+            return of_one(textures, int(handles[0]), words, 0)
         out = np.zeros((len(handles), 5), np.uint32)
         for handle in np.unique(handles).tolist():
             mask = handles == handle
-            first = int(np.argmax(mask))
-            texture = named(textures, "texture", handle, first)
-            if sampled:
-                reason = "a handle of a sampler names none: a Texture brings its own"
-                raise Failure("texture", reason, first)
-            try:
-                found = find(texture, [axis[mask] for axis in words])
-            except TextureError as error:
-                raise Failure("texture", str(error), first) from None
+            found = of_one(textures, handle, [x[mask] for x in words], int(np.argmax(mask)))
             out[mask, : found.shape[1]] = found
         return out
+
+    def of_one(
+        textures: Mapping[int, Texture], handle: int, words: Sequence[Array], first: int
+    ) -> NDArray[np.uint32]:
+        texture = named(textures, "texture", handle, first)
+        if sampled:
+            reason = "a handle of a sampler names none: a Texture brings its own"
+            raise Failure("texture", reason, first)
+        try:
+            return find(texture, list(words))
+        except TextureError as error:
+            raise Failure("texture", str(error), first) from None
 
     return read
 

@@ -14,12 +14,12 @@ from emulator.arith.scalar.atomic_series import Series
 from emulator.arith.scalar.rule import bind_arrays
 from emulator.arith.scalar.types import TYPES
 from emulator.machine.shared.operands import ordinary, space_of
-from emulator.machine.vector import memory
+from emulator.machine.vector import bases, memory
 from emulator.machine.vector.atomics import Update, update
 from emulator.machine.vector.compute import Step, guarded
 from emulator.machine.vector.operands import Read, Write, addresses, reader, selected, writer
 from emulator.machine.vector.strand import Strand
-from emulator.ptx.program import Function, ParameterPlace, Statement, Vector, items_of
+from emulator.ptx.program import Function, ParameterPlace, Statement, Vector, items_of, registers_of
 
 W = TypeVar("W", Read, Write)
 
@@ -36,8 +36,13 @@ def load(statement: Statement, function: Function) -> Step:
     kind = TYPES[type_]
     size = kind.size // 8 * len(items)
     space, find = space_of(statement, place), addresses(place, function)
+    access = bases.access_of(place, space, kind.size // 8, len(items))
 
     def run(s: Strand, mask: Array | None) -> None:
+        if access and mask is None and (parts := bases.load(s, access)) is not None:
+            for write, part in zip(writes, parts, strict=True):
+                write(s, part, None)
+            return
         positions = memory.positions_of(mask)
         words = memory.load(s, space, selected(find(s), mask), size, positions)
         for write, part in zip(writes, taken_apart(words, type_, len(items)), strict=True):
@@ -72,9 +77,13 @@ def store(statement: Statement, function: Function) -> Step:
     if isinstance(place, ParameterPlace):
         return _move(statement, reads, _parts(place, type_, len(items), writer, function))
     space, find = space_of(statement, place), addresses(place, function)
+    access = bases.access_of(place, space, TYPES[type_].size // 8, len(items))
 
     def run(s: Strand, mask: Array | None) -> None:
-        words = together([read(s) for read in reads])
+        parts = [read(s) for read in reads]
+        if access and mask is None and bases.store(s, access, parts):
+            return
+        words = together(parts)
         positions = memory.positions_of(mask)
         memory.store(s, space, selected(find(s), mask), selected(words, mask), positions)
 
@@ -122,15 +131,18 @@ def atomic(statement: Statement, function: Function) -> Step:
     writes = [writer(item, type_, function) for item in items_of(bound)] if bound else []
     series = Series(TYPES[type_], ins.modifiers["operation"])
     operations = {
-        where: Update(bind_arrays(ins, space=where), series, count, bool(writes))
+        where: Update(bind_arrays(ins, space=where), series, count, True)
         for where in ("global", "shared")
     }
+
+    results = sum(1 << register for register in set(registers_of(bound)))
 
     def run(s: Strand, mask: Array | None) -> None:
         positions = memory.positions_of(mask)
         where = find(s)
         words = tuple(together([read(s) for read in items]) for items in reads)
-        operation = operations[memory.space_at(space, where)]
+        is_read = _is_read(s, statement, results)
+        operation = operations[memory.space_at(space, where)]._replace(wanted=is_read)
         old = update(
             s,
             space,
@@ -139,7 +151,18 @@ def atomic(statement: Statement, function: Function) -> Step:
             operation,
             positions,
         )
+        if not is_read:
+            return
         for write, part in zip(writes, taken_apart(old, type_, count), strict=False):
             write(s, part if mask is None else among_all(s, part, mask), mask)
 
     return guarded(statement, run)
+
+
+def _is_read(s: Strand, statement: Statement, results: int) -> bool:
+    """True if anybody may look at the results of a statement, registers as a set of bits: compilers
+    write atom, and ptxas makes red of it, where nobody does."""
+    grid = s.wave.grid
+    if not grid.sends or grid.program.statements[statement.pc] is not statement:
+        return results != 0
+    return grid.program.liveness.at(statement.pc + 1) & results != 0

@@ -3,24 +3,60 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
+from functools import lru_cache, partial
+from typing import Any, cast
 
 from dtypes import Array
-from emulator.arith.scalar.rule import bind_arrays
+from emulator.arith.scalar.rule import Bound, bind_arrays, bind_words
+from emulator.arith.scalar.traced import Untraceable, traced
 from emulator.machine.shared.operands import bound_to
 from emulator.machine.vector.operands import Read, Write, active, reader, writer
 from emulator.machine.vector.strand import Strand
 from emulator.ptx.program import Function, Statement
 
 Step = Callable[[Strand], None]
+#: calls of a rule after which it is traced, which takes as long as some hundred of them
+_OFTEN = 400
 
 
 def step(statement: Statement, function: Function) -> Step:
     """Computes the destinations of a statement from its sources, in all lanes or those of its
     guard."""
-    ins = statement.instruction
-    compute = bind_arrays(ins, **statement.selectors)  # type: ignore[arg-type]
-    return guarded(statement, _computation(compute, *operands_of(statement, function)))
+    reads, writes = operands_of(statement, function)
+    rule = _Rule(statement.instruction, statement.selectors, len(writes))
+    return guarded(statement, _computation(rule, reads, writes))
+
+
+class _Rule:
+    """What a statement computes: `call` is its rule's text, and after many calls the function that
+    the text comes to."""
+
+    __slots__ = ("_left", "_made_of", "_text", "call")
+
+    def __init__(self, ins: Any, selectors: dict[str, str], results: int) -> None:
+        self._text, self._left = bind_arrays(ins, **selectors), _OFTEN
+        self._made_of = ins, tuple(selectors.items()), results
+        self.call: Bound = self._counted
+
+    def _counted(self, *words: Array | int) -> Any:
+        self._left -= 1
+        if self._left <= 0:
+            self.call = self._text
+            if all(isinstance(x, int) or x.ndim == 1 for x in words):
+                kinds = tuple(x if isinstance(x, int) else x.dtype for x in words)
+                self.call = _traced(*self._made_of, kinds) or self._text
+        return self._text(*words)
+
+
+@lru_cache(maxsize=1 << 10)
+def _traced(
+    ins: Any, selectors: tuple[tuple[str, str], ...], results: int, kinds: tuple[Any, ...]
+) -> Bound | None:
+    """The function of a rule; None where there is none."""
+    try:
+        return cast(Bound, traced(lambda w: bind_words(ins, w, **dict(selectors)), kinds, results))
+    except Untraceable:
+        return None
 
 
 def operands_of(statement: Statement, function: Function) -> tuple[list[Read], list[Write]]:
@@ -37,24 +73,22 @@ def _number(word: int) -> Read:
 Masked = Callable[[Strand, Array | None], None]
 
 
-def _computation(
-    compute: Callable[..., Array | tuple[Array, ...]], reads: list[Read], writes: list[Write]
-) -> Masked:
+def _computation(rule: _Rule, reads: list[Read], writes: list[Write]) -> Masked:
     if len(writes) > 1:
 
         def run(s: Strand, mask: Array | None) -> None:
-            for write, words in zip(writes, compute(*[read(s) for read in reads]), strict=True):
+            for write, words in zip(writes, rule.call(*[read(s) for read in reads]), strict=True):
                 write(s, words, mask)
 
         return run
     (write,) = writes
     if len(reads) == 1:
         (read,) = reads
-        return lambda s, mask: write(s, first_of(compute(read(s))), mask)
+        return lambda s, mask: write(s, first_of(rule.call(read(s))), mask)
     if len(reads) == 2:
         one, two = reads
-        return lambda s, mask: write(s, first_of(compute(one(s), two(s))), mask)
-    return lambda s, mask: write(s, first_of(compute(*[read(s) for read in reads])), mask)
+        return lambda s, mask: write(s, first_of(rule.call(one(s), two(s))), mask)
+    return lambda s, mask: write(s, first_of(rule.call(*[read(s) for read in reads])), mask)
 
 
 def first_of(result: Array | tuple[Array, ...]) -> Array:

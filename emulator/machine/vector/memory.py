@@ -93,14 +93,14 @@ def store(
     which wins on the chip, or which the schedule picks. `served`: the bytes of a lane's access, if
     the words are a part of it."""
     size = words.itemsize * (words.shape[1] if words.ndim > 1 else 1)
-    schedule, watch = s.wave.grid.schedule, s.wave.watch
+    watch = s.wave.watch
 
     def put(view: Array, places: Places, chosen: Positions) -> None:
         mine = words if chosen is None or len(words) == 1 else words[chosen]
         which = among(positions, chosen)
         lanes = s.lanes if which is None else s.lanes[which]
         if len(lanes) > 1 and max(len(mine), len(places)) > 1:
-            order = schedule.order(len(lanes)) if schedule else storing_order(lanes, served or size)
+            order = winning_order(s, lanes, served or size)
             mine = mine[order] if len(mine) > 1 else mine
             places = places[order] if len(places) > 1 else places
             lanes = lanes[order]
@@ -111,6 +111,12 @@ def store(
 
     s.wave.grid.progress += 1
     access(s, space, addresses, size, put, positions, write=True)
+
+
+def winning_order(s: Strand, lanes: Places, size: int) -> Places:
+    """The order in which lanes store `size` bytes each if the last one at a place stays."""
+    schedule = s.wave.grid.schedule
+    return schedule.order(len(lanes)) if schedule else storing_order(lanes, size)
 
 
 def among(positions: Positions, chosen: Positions) -> Positions:
@@ -166,14 +172,14 @@ def _generic(lanes: Who, addresses: Addresses, size: int, run: Access, write: bo
     window = addresses >> _WINDOW
     first = int(window[0])
     if len(window) == 1 or (window == first).all():
-        space = _SPACES.get(first)
+        space = SPACES.get(first)
         if space is None:
             return _in_no_window(lanes, addresses, size, run, None, write)
         return _in_wave(lanes, space, addresses & _INSIDE, size, run, None, write)
     # Lanes look into different spaces: one after the other.
     out: Array | None = None
     left = np.ones(len(addresses), np.bool_)
-    for number, space in (*_SPACES.items(), (None, "")):
+    for number, space in (*SPACES.items(), (None, "")):
         mask = left if number is None else window == number
         left = left & ~mask
         if not mask.any():
@@ -196,7 +202,8 @@ def _generic(lanes: Who, addresses: Addresses, size: int, run: Access, write: bo
     return out
 
 
-_SPACES = {SHARED >> WINDOW_BITS: "cluster", LOCAL >> WINDOW_BITS: "local"}
+#: windows of generic addresses -> the state spaces that they are
+SPACES = {SHARED >> WINDOW_BITS: "cluster", LOCAL >> WINDOW_BITS: "local"}
 
 
 def _in_no_window(
@@ -348,7 +355,7 @@ def bytes_at(
     """
     if space == "":
         elsewhere = "shared" if lanes.wave.grid.only_shared else "global"
-        space = _SPACES.get(int(addresses[0] >> _WINDOW), elsewhere)
+        space = SPACES.get(int(addresses[0] >> _WINDOW), elsewhere)
         if space != elsewhere:
             addresses = addresses & _INSIDE
     if space in _OF_ARENA:

@@ -118,7 +118,7 @@ class Frame(CallFrame):
         else:
             held = base.registers[index]
             assert held is not None
-            words = held if len(held) == 1 else held[self._places(base)]
+            words = held if len(held) == 1 else held.take(self._places(base), 0)
         self.registers[index] = self.fetched[index] = words
         return words
 
@@ -146,7 +146,7 @@ class Frame(CallFrame):
         fetched, registers = self.fetched, made.registers
         for index, words in enumerate(self.registers):
             if words is not None and live >> index & 1:
-                held = registers[index] = words if len(words) == 1 else words[chosen]
+                held = registers[index] = words if len(words) == 1 else words.take(chosen, 0)
                 if words is fetched.get(index):
                     made.fetched[index] = held
         return made
@@ -185,8 +185,8 @@ class Strand:
     """Lanes at one place; `frames` are the calls that they are in, the innermost last."""
 
     __slots__ = (
-        "arrivals", "children", "epoch", "frames", "lanes", "loops", "marks", "parent", "pc",
-        "polls", "read", "state", "wait", "wave",
+        "arrivals", "bases", "children", "epoch", "frames", "lanes", "loops", "marks", "parent",
+        "pc", "polls", "read", "state", "wait", "wave",
     )  # fmt: skip
 
     def __init__(self, wave: Any, lanes: Lanes, frames: list[Frame], pc: int) -> None:
@@ -208,6 +208,8 @@ class Strand:
         self.wait: object = None
         #: facts about its lanes, by name: rows of shared memory, masks of warps, …
         self.marks: dict[str, Any] = {}
+        #: what is known of the addresses in registers, by their numbers: see `bases`
+        self.bases: dict[int, Any] = {}
         self.read = frames[-1].read
 
     def __len__(self) -> int:
@@ -306,7 +308,10 @@ class Strand:
         """It runs from now on: who was sent after it is with it."""
         if self.arrivals:
             assert self.parent is not None and self.frames[0].places is not None
-            places = np.sort(np.concatenate((self.frames[0].places, *self.arrivals)))
+            here = np.zeros(len(self.parent.lanes), np.bool_)  # faster than a sort
+            for some in (self.frames[0].places, *self.arrivals):
+                here[some] = True
+            places = here.nonzero()[0]
             lanes = self.parent.lanes[places]
             self._become([Frame(f.function, lanes, f.base, places=places) for f in self.frames])
         self.arrivals = None
@@ -314,7 +319,7 @@ class Strand:
     def _become(self, frames: list[Frame]) -> None:
         """Other lanes than before, with their frames."""
         self.frames, self.lanes, self.read = frames, frames[0].lanes, frames[-1].read
-        self.marks, self.loops, self.polls = {}, 0, 0
+        self.marks, self.bases, self.loops, self.polls = {}, {}, 0, 0
 
     def finish(self) -> None:
         """Ends, and leaves the tree with ancestors that have no other child: their registers are
@@ -404,4 +409,4 @@ def _joined(parts: Sequence[Frame], index: int, order: Lanes) -> Array:
     if all(len(x) == 1 for x in words) and all((x == words[0]).all() for x in words):
         return words[0]
     whole = [_spread(x, len(part.lanes)) for x, part in zip(words, parts, strict=True)]
-    return np.concatenate(whole)[order]
+    return np.concatenate(whole).take(order, 0)

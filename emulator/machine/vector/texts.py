@@ -130,7 +130,8 @@ class TextGrid(Grid):
             wave.local, wave.local_bytes = np.zeros((wave.lanes, 0), np.uint8), 0
             self.need_local(wave, self.function.local_bytes)
         wave.start(self.function, self._load)
-        self._marks.pop("whole", None)  # which lanes end is another thing every time
+        for name in ("whole", "whole blocks"):  # which lanes end is another thing every time
+            self._marks.pop(name, None)
         wave.ready[0].marks = self._marks
         return wave
 

@@ -499,8 +499,12 @@ class Wave:
         except Exception as error:
             raise self.grid.placed(error, strand, block.statements[done]) from error
         finally:
-            self.executed += done
-            self.grid.count(done, lanes)
+            self.count(done, lanes)
+
+    def count(self, statements: int, lanes: int) -> None:
+        """So many statements have been executed, by so many lanes each."""
+        self.executed += statements
+        self.grid.count(statements, lanes)
 
     def _give_way(self, strand: Strand, block: Block) -> None:
         self.ready.append(strand)
@@ -533,6 +537,16 @@ class Wave:
             warps = self.warps_of(strand)
             whole = bool((warps.bits == self.alive_bits(warps.numbers)).all())
             known = strand.marks["whole"] = (self.version, whole)
+        return bool(known[1])
+
+    def has_whole_blocks(self, strand: Strand) -> bool:
+        """True if a strand has all lanes of its blocks that have not ended."""
+        known = strand.marks.get("whole blocks")
+        if known is None or known[0] != self.version:
+            rows = np.zeros(len(self.ctas), np.bool_)
+            rows[self.row(strand)] = True
+            lanes = np.count_nonzero(self.alive.reshape(len(rows), -1)[rows])
+            known = strand.marks["whole blocks"] = (self.version, lanes == len(strand))
         return bool(known[1])
 
     def warpgroups_in_grid(self, lanes: Lanes) -> list[int]:

@@ -1,0 +1,262 @@
+"""Rules as plain functions of arrays: the calls of NumPy that a text over words comes to.
+
+A text runs once on words that write down what is done with them, and what they wrote is compiled.
+The function calls what the text calls on arrays, but for what is not used or was computed before,
+and without the way through the rule to each call, which takes as long as the arithmetic of a few
+thousand words.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import DTypeLike
+
+from emulator.arith.scalar.arrays import ARRAYS
+
+#: operators by the names of their methods: how they are written, and what they do
+_BINARY: dict[str, tuple[str, Callable[[Any, Any], Any]]] = {
+    "add": ("+", operator.add), "sub": ("-", operator.sub), "mul": ("*", operator.mul),
+    "truediv": ("/", operator.truediv), "floordiv": ("//", operator.floordiv),
+    "mod": ("%", operator.mod), "and": ("&", operator.and_), "or": ("|", operator.or_),
+    "xor": ("^", operator.xor), "lshift": ("<<", operator.lshift),
+    "rshift": (">>", operator.rshift), "lt": ("<", operator.lt), "le": ("<=", operator.le),
+    "gt": (">", operator.gt), "ge": (">=", operator.ge), "eq": ("==", operator.eq),
+    "ne": ("!=", operator.ne),
+}  # fmt: skip
+_UNARY: dict[str, tuple[str, Callable[[Any], Any]]] = {
+    "neg": ("-{}", operator.neg), "invert": ("~{}", operator.invert), "abs": ("abs({})", abs),
+}  # fmt: skip
+#: operations of `ArrayWords` that a function calls as they are
+_CALLED = (
+    "minimum", "maximum", "count_ones", "leading_zeros", "reverse_bits", "high_product", "look_up",
+    "sqrt", "integral", "to_integers", "fused",
+)  # fmt: skip
+#: types by their names, each of them one object
+_TYPES: dict[str, np.dtype[Any]] = {}
+
+
+class Untraceable(Exception):
+    """Raised where a text does what is written for arrays, or for the lanes of a warp."""
+
+
+class _Line(NamedTuple):
+    """Source text that gives `target` a value from other names."""
+
+    target: str
+    source: list[str]
+    uses: set[str]
+
+
+class _Tape:
+    """What has been written down."""
+
+    def __init__(self) -> None:
+        self.lines: list[_Line] = []
+        self.constants: dict[str, Any] = {}
+        self._known: dict[str, TracedWord] = {}
+        self._count = 0
+
+    def new(self, like: Any) -> TracedWord:
+        self._count += 1
+        return TracedWord(self, f"v{self._count}", like)
+
+    def write(self, text: str, like: Any, *operands: Any) -> TracedWord:
+        """The word that an expression, with operands in its braces, gives or gave before."""
+        text = text.format(*map(self.refer, operands))
+        if text not in self._known:
+            out = self._known[text] = self.new(like)
+            self.lines.append(_Line(out.name, [f"{out.name} = {text}"], names_of(operands)))
+        return self._known[text]
+
+    def write_rarely(
+        self, condition: TracedWord, aside: list[_Line], text: str, out: Any, *operands: Any
+    ) -> TracedWord:
+        """`out`, or the value of an expression behind other lines if a condition holds in any
+        lane."""
+        made = self.new(np.asarray(sample(out)))
+        name, value = made.name, text.format(*map(self.refer, operands))
+        inner = [x for line in aside for x in line.source]
+        source = [f"{name} = {self.refer(out)}", f"if count_nonzero({condition.name}):"]
+        source += [f"    {x}" for x in (*inner, f"{name} = {value}")]
+        uses = names_of((condition, out, *operands)).union(*(line.uses for line in aside))
+        self.lines.append(_Line(name, source, uses))
+        return made
+
+    @contextmanager
+    def aside(self) -> Iterator[list[_Line]]:
+        """Lines that are written meanwhile, and what is known there alone."""
+        before = self.lines, dict(self._known)
+        self.lines = []
+        try:
+            yield self.lines
+        finally:
+            self.lines, self._known = before
+
+    def refer(self, operand: Any) -> str:
+        """An operand as source text."""
+        if isinstance(operand, TracedWord):
+            return operand.name
+        if type(operand) in (int, bool) or (type(operand) is float and math.isfinite(operand)):
+            return f"({operand!r})"
+        for name, known in self.constants.items():
+            if known is operand:
+                return name
+        name = f"k{len(self.constants)}"
+        self.constants[name] = operand
+        return name
+
+
+class TracedWord:
+    """A word that writes down what is done with it; `like` is what it is for one lane."""
+
+    #: NumPy's scalars leave operators to it
+    __array_ufunc__ = None
+    __hash__ = object.__hash__
+
+    def __init__(self, tape: _Tape, name: str, like: Any) -> None:
+        self.tape, self.name, self.like = tape, name, like
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return np.asarray(self.like).dtype
+
+    def view(self, dtype: DTypeLike) -> TracedWord:
+        return self._as("view", np.dtype(dtype))
+
+    def astype(self, dtype: DTypeLike, *, copy: bool = True) -> TracedWord:
+        return self._as("astype", np.dtype(dtype))
+
+    def _as(self, method: str, dtype: np.dtype[Any]) -> TracedWord:
+        if dtype == self.dtype:  # nobody changes an array in place
+            return self
+        like = getattr(self.like, method)(dtype)
+        return self.tape.write(
+            f"{{}}.{method}({{}})", like, self, _TYPES.setdefault(str(dtype), dtype)
+        )
+
+    def __bool__(self) -> bool:
+        raise Untraceable
+
+
+def sample(operand: Any) -> Any:
+    """What an operand is for one lane."""
+    return operand.like if isinstance(operand, TracedWord) else operand
+
+
+def names_of(operands: Iterable[Any]) -> set[str]:
+    """The names of the words among operands."""
+    return {x.name for x in operands if isinstance(x, TracedWord)}
+
+
+def _binary(sign: str, compute: Callable[[Any, Any], Any], reflected: bool) -> Any:
+    def method(self: TracedWord, other: Any) -> TracedWord:
+        a, b = (other, self) if reflected else (self, other)
+        return self.tape.write(f"{{}} {sign} {{}}", compute(sample(a), sample(b)), a, b)
+
+    return method
+
+
+def _unary(text: str, compute: Callable[[Any], Any]) -> Any:
+    return lambda self: self.tape.write(text, compute(self.like), self)
+
+
+for _name, (_sign, _of_two) in _BINARY.items():
+    setattr(TracedWord, f"__{_name}__", _binary(_sign, _of_two, False))
+    setattr(TracedWord, f"__r{_name}__", _binary(_sign, _of_two, True))
+for _name, (_text, _of_one) in _UNARY.items():
+    setattr(TracedWord, f"__{_name}__", _unary(_text, _of_one))
+
+
+class _TracedWords:
+    """The operations of `words` on words that write down what is done with them."""
+
+    def __init__(self, tape: _Tape) -> None:
+        self._tape = tape
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        if name not in _CALLED:
+            raise Untraceable(name)
+
+        def call(*operands: Any) -> Any:
+            like = getattr(ARRAYS, name)(*map(sample, operands))
+            text = f"w.{name}({', '.join('{}' for _ in operands)})"
+            return self._tape.write(text, like, *operands) if names_of(operands) else like
+
+        return call
+
+    def select(self, condition: Any, a: Any, b: Any) -> Any:
+        like = np.where(*map(sample, (condition, a, b)))
+        return self._tape.write("where({}, {}, {})", like, condition, a, b)
+
+    def put(self, condition: Any, value: Any, out: Any) -> Any:
+        if not isinstance(condition, TracedWord):  # of constants
+            chosen = value if condition else out
+            return chosen() if callable(chosen) else chosen
+        with self._tape.aside() as lines:
+            value = value() if callable(value) else value
+        text = "where({}, {}, {})"
+        return self._tape.write_rarely(condition, lines, text, out, condition, value, out)
+
+    def mend(self, condition: Any, out: Any, make: Callable[..., Any], *operands: Any) -> Any:
+        if not all(isinstance(x, TracedWord) for x in (condition, *operands)):
+            raise Untraceable
+        given = [self._tape.new(x.like) for x in operands]
+        with self._tape.aside() as lines:
+            made = make(*given)
+        made_of = set().union(names_of((made,)), *(line.uses for line in lines))
+        source = [f"def make({', '.join(x.name for x in given)}):"]
+        source += [f"    {x}" for line in lines for x in line.source]
+        source.append(f"    return {self._tape.refer(made)}")
+        text = f"w.mend({', '.join('{}' for _ in (condition, out))}, make, "
+        text += ", ".join("{}" for _ in operands) + ")"
+        function = [_Line("make", source, made_of)]
+        return self._tape.write_rarely(condition, function, text, out, condition, out, *operands)
+
+    def constant(self, word: Any) -> int | None:
+        return None if isinstance(word, TracedWord) else ARRAYS.constant(word)
+
+    def outlined(self, name: str, function: Callable[..., Any], *words: Any) -> Any:
+        return function(self, *words)
+
+
+def traced(
+    bind: Callable[[Any], Callable[..., Any]], kinds: Sequence[np.dtype[Any] | int], count: int
+) -> Any:
+    """What `bind` makes of operations on words as a function of arrays ``(n,)`` of some types, and
+    of numbers that are the same in each call; of its results the first `count`.
+
+    Raises Untraceable.
+    """
+    tape, given = _Tape(), []
+    for i, kind in enumerate(kinds):
+        is_number = isinstance(kind, int)
+        given.append(kind if is_number else TracedWord(tape, f"a{i}", np.ones(1, kind)))
+    made = bind(_TracedWords(tape))(*given)
+    results = (made if isinstance(made, tuple) else (made,))[:count]
+    if not all(isinstance(x, TracedWord) for x in results):
+        raise Untraceable
+    source = [f"def rule({', '.join(f'a{i}' for i in range(len(kinds)))}):"]
+    source += [f"    {x}" for x in _written(tape.lines, names_of(results))]
+    source.append(f"    return {', '.join(map(tape.refer, results))}")
+    known = {"w": ARRAYS, "where": np.where, "count_nonzero": np.count_nonzero, **tape.constants}
+    exec("\n".join(source), known)  # of our own writing alone
+    return known["rule"]
+
+
+def _written(lines: Sequence[_Line], wanted: set[str]) -> list[str]:
+    """The source of the lines whose targets are used; arrays are let go of behind the last use."""
+    own, out = {line.target for line in lines}, []
+    used = set(wanted)
+    for line in reversed(lines):
+        if line.target in used:
+            last = sorted((line.uses - used) & own)
+            out += [f"del {', '.join(last)}"] if last else []
+            out += reversed(line.source)
+            used |= line.uses
+    return out[::-1]
