@@ -7,6 +7,7 @@ of the interpreter takes some thirty for each thread.
 from __future__ import annotations
 
 import ctypes
+import platform
 import threading
 from collections.abc import Callable
 from functools import lru_cache
@@ -30,10 +31,14 @@ _WORDS = (
 #: times that a thread looks for work before it sleeps, and where more follows soon or it looks for
 #: the end of a few last parts: to wake up takes 50 microseconds and more
 _LOOKS, _MANY_LOOKS = 200, 3000
+#: what leaves the units of a core to its other thread for a moment, by the kind of processor; how
+#: often between two looks: the thread that has work to do is a fifth slower without
+_PAUSE, _PAUSES = {"x86_64": "  call void @llvm.x86.sse2.pause()\n"}, 8
 #: bytes that are enough for a mutex or a condition of any C library
 _ROOM = 256
 
 _TEXT = """
+declare void @llvm.x86.sse2.pause()
 define internal i64 @word(ptr %state, i64 %number) alwaysinline {
   %at = getelementptr i64, ptr %state, i64 %number
   %word = load i64, ptr %at
@@ -93,7 +98,7 @@ look:
   %enough = icmp sge i64 %now, %least
   br i1 %enough, label %out, label %again
 again:
-  call void @call(ptr %state, i64 $yield, i64 0, i64 0)
+$pauses  call void @call(ptr %state, i64 $yield, i64 0, i64 0)
   %another = add i64 %turn, 1
   %patient = icmp ult i64 %another, %looks
   br i1 %patient, label %look, label %sleep
@@ -174,7 +179,8 @@ class Crew:
         for name, symbol in names.items():
             self._put(name, ctypes.cast(getattr(libc, symbol), ctypes.c_void_p).value or 0)
         numbers = {name: number for number, name in enumerate(_WORDS)}
-        text = Template(_TEXT).substitute(numbers, many=_MANY_LOOKS)
+        pause = _PAUSE.get(platform.machine(), "")
+        text = Template(_TEXT).substitute(numbers, many=_MANY_LOOKS, pauses=pause * _PAUSES)
         of_state = ctypes.c_void_p, ctypes.c_int64
         self._lead = machine_code.function(text, "lead", None, *of_state)
         self._serve = machine_code.function(text, "serve", None, ctypes.c_void_p)
