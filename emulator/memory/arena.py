@@ -531,6 +531,15 @@ class Arena:
         table.kept[:] = table.kept_ends[:] = table.starts.view(np.int64)
         table.looked[:] = False
 
+    def shares_bytes(self) -> bool:
+        """Whether allocations at different addresses lie on the same bytes, as a `Memory` may have
+        an array twice."""
+        table = self.table()
+        there = table.readable
+        first = (table.starts.view(np.int64) + table.shifts)[there]
+        order, end = np.argsort(first), (table.ends + table.shifts)[there]
+        return bool((first[order[1:]] < end[order[:-1]]).any())
+
     def expect(self, low: int, high: int) -> None:
         """Bytes between two addresses are about to be written: the journal keeps them at once."""
         made = self.find(low)

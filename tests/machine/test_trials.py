@@ -5,13 +5,15 @@ import pytest
 from test_compiled_engine import U32, ended, kernel, words
 from test_whole_kernels import four_threads  # noqa: F401
 
-from emulator import Module
-from emulator.machine.compiled import trials
+from emulator import Memory, Module
+from emulator.machine.compiled import loops, trials
 from emulator.machine.compiled.engine import CompiledWave
 from emulator.memory.arena import Arena
 
 _LOOP = """mov.u32 %r4, 0; AGAIN: mad.lo.u32 %r5, %r5, 1664525, 1013904223;
     add.u32 %r4, %r4, 1; setp.lt.u32 %p1, %r4, 5; @%p1 bra AGAIN;"""
+#: enough for a phase
+_WORK = "mad.lo.u32 %r5, %r5, 1664525, 1013904223;" * loops._APART
 _LOAD = "ld.global.u32 %r5, [%rd1];"
 #: the address in b of the thread `%r6`
 _TO = "ld.param.u64 %rd2, [b]; mad.wide.u32 %rd2, %r6, 4, %rd2;"
@@ -27,8 +29,8 @@ TRIALS = {
     "some warps": (f"{_LOAD} {_LOOP} setp.gt.u32 %p2, %r0, 300; @%p2 st.global.u32 [%rd2], %r5;",
                    True),
     "shared memory": (f"{_LOAD} mad.lo.u32 %r7, %r3, 4, 1024; ld.shared.u32 %r8, [%r7]; "
-                      f"st.shared.u32 [%r7], %r5; {_LOOP} add.u32 %r5, %r5, %r8; "
-                      "st.global.u32 [%rd2], %r5;", True),
+                      f"st.shared.u32 [%r7], %r5; bar.sync 0; {_LOOP} "
+                      "add.u32 %r5, %r5, %r8; st.global.u32 [%rd2], %r5;", True),
     "one place": (f"{_LOAD} {_LOOP} ld.param.u64 %rd2, [b]; st.global.u32 [%rd2], %r5;", False),
     "backward": (f"{_LOAD} {_LOOP} sub.u32 %r6, 767, %r0; {_TO} st.global.u32 [%rd2], %r5;", False),
     "a word of the next": (f"{_LOAD} {_LOOP} min.u32 %r6, %r0, 766; {_TO} "
@@ -44,7 +46,7 @@ TRIALS = {
                 False),
     "shared memory, one place": (
         f"{_LOAD} mad.lo.u32 %r7, %r3, 4, 1024; ld.shared.u32 %r8, [%r7]; add.u32 %r8, %r8, 1; "
-        f"st.shared.u32 [%r7], %r8; {_LOOP} ld.param.u64 %rd2, [b]; "
+        f"st.shared.u32 [%r7], %r8; bar.sync 0; {_LOOP} ld.param.u64 %rd2, [b]; "
         "mad.wide.u32 %rd2, %r3, 4, %rd2; st.global.u32 [%rd2], %r8;", False),
     "local memory, one place": (
         f"{_LOAD} ld.local.u32 %r8, [mine]; add.u32 %r8, %r8, 1; st.local.u32 [mine], %r8; {_LOOP} "
@@ -55,6 +57,10 @@ TRIALS = {
 NONE = {
     "atomics": f"{_LOAD} {_LOOP} atom.global.add.u32 %r6, [%rd2], %r5;",
     "no stores": f"{_LOAD} {_LOOP}",
+    "warps that look at each other's shared memory without a barrier": (
+        f"{_LOAD} {_LOOP} mad.lo.u32 %r7, %r3, 4, 1024; st.shared.u32 [%r7], %r5; {_WORK} "
+        f"st.global.u32 [%rd1], %r5; {_WORK} xor.b32 %r7, %r7, 128; ld.shared.u32 %r8, [%r7]; "
+        "st.global.u32 [%rd2], %r8;"),
 }
 
 
@@ -93,6 +99,24 @@ def test_trials(name, four_threads, monkeypatch):  # noqa: F811
 @pytest.mark.parametrize("name", NONE)
 def test_no_trial(name, four_threads, monkeypatch):  # noqa: F811
     assert outcome(name, monkeypatch) == []
+
+
+def test_no_trial_of_an_array_at_two_addresses(four_threads, monkeypatch):  # noqa: F811
+    """What is stored at one is read at the other, where no hull is."""
+    body = f"""sub.u32 %r6, 767, %r0; {_TO} ld.global.u32 %r5, [%rd2]; {_LOOP} {_WORK}
+        st.global.u32 [%rd1], %r5;"""
+    module, found = Module(kernel(body)), []
+    monkeypatch.setattr(Arena, "begin_trial", _counting(Arena.begin_trial, found))
+    out = []
+    for most in (2, 0):
+        monkeypatch.setattr(trials, "_MOST_VAIN", most)
+        data, memory, addresses = words(768), Memory(), [1 << 28, 1 << 29]
+        for address in addresses:
+            memory.map(address, data)
+        module["go"].launch(12, 64, addresses, memory=memory, engine="compiled")
+        out.append(data.tobytes())
+    assert not found
+    assert out[0] == out[1]
 
 
 def test_after_trials_in_vain_there_are_no_more(four_threads, monkeypatch):  # noqa: F811

@@ -151,6 +151,11 @@ class CompiledWave(Wave):
         others in its cluster."""
         return warps * WARP == self.lanes and self.cluster_size == 1 and not self.executed
 
+    @property
+    def has_shared(self) -> bool:
+        """Whether blocks have shared memory, but for what is the system's."""
+        return self.shared_limit > self.grid.reserved_shared
+
     def begin_again(self) -> None:
         """What its threads stored in memory of their own is gone: they start once more."""
         self._is_clear = False

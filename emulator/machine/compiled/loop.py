@@ -48,7 +48,7 @@ from emulator.machine.compiled.loops import Part, loops_of, stands_alone, thread
 from emulator.machine.compiled.segment import SIGNATURE, WORTH_A_THREAD, seconds_to_compile, work_of
 from emulator.machine.compiled.traces import merged, one_of_each
 from emulator.machine.compiled.translation import need_all_lanes, need_no_delay, stay_apart
-from emulator.machine.compiled.trials import Trials, bases_of
+from emulator.machine.compiled.trials import Trials, bases_of, tells_warps
 from emulator.machine.shared.products import is_wgmma
 from emulator.machine.vector.fragments import is_whole
 from emulator.machine.vector.mbarriers import wake
@@ -131,6 +131,7 @@ class Loop:
         has_phases = not self._in_step and not any(map(stands_alone, statements))
         if has_phases and parts[0].pc == function.first:
             self.bases = bases_of(statements)
+        self._tells_warps = self.bases is not None and tells_warps(statements)
         if not has_phases or len(self.serial) == len(parts):
             self.serial = {}
         self._apart = not self._in_step and (bool(self.serial) or stay_apart(statements))
@@ -245,7 +246,7 @@ class Loop:
         if together <= s.wave.warps_per_cta:
             threads += layout.warps * self._usual * self._work // WORTH_A_THREAD
             threads = min(threads, processors())
-        trial = self._native.may_try and s.wave.is_new(layout.warps)
+        trial = self._may_try(s, layout, together)
         while True:
             size = bytes_of_number(len(self.parts))
             call = _Call(s, layout, limit, turns, room, together, np.dtype(f"uint{8 * size}"))
@@ -272,6 +273,16 @@ class Loop:
         ended = self._ended(layout, call)
         call.end()
         return ended._replace(for_steps=frozenset()) if learned else ended
+
+    def _may_try(self, s: Strand, layout: Layout, together: int) -> bool:
+        """Whether all blocks may run whole at the same time, see `trials`."""
+        assert self._native is not None
+        if not self._native.may_try or not s.wave.is_new(layout.warps):
+            return False
+        if self._tells_warps and together < s.wave.warps_per_cta and s.wave.has_shared:
+            return False
+        arena: Arena = s.wave.grid.arena
+        return not arena.shares_bytes()
 
     def _ended(self, layout: Layout, call: _Call) -> Ended:
         (statements, ends), tired, failed = self._merged(call), {}, None

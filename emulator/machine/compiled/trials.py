@@ -37,6 +37,13 @@ def bases_of(statements: Sequence[Statement]) -> dict[object, int] | None:
     return {base: number for number, base in enumerate(bases)} or None
 
 
+def tells_warps(statements: Sequence[Statement]) -> bool:
+    """Whether statements may store to shared memory, where no hull is: warps of a block that do not
+    meet at barriers go on further in a trial than in a phase before others look there."""
+    known = (space_of(x, x.operands["a"]) for x in statements if stores(x))
+    return any(space in ("shared", "") for space in known)
+
+
 def _is_seen(statement: Statement) -> bool:
     return space_of(statement, statement.operands["a"]) in _OTHERS
 
