@@ -178,15 +178,17 @@ def _fused_f32(x: Array, y: Array, z: Array) -> Array:
     else:
         total = total + z
     near = total.astype(np.float32)
-    bits = total.view(np.uint64)
-    bits &= _CUT  # in the same memory, which the cache has
-    half_way, small = bits == _HALF_WAY, np.abs(near) <= _LEAST
-    if np.count_nonzero(half_way) or np.count_nonzero(small):
-        a, b = x.astype(np.float64) * y, z.astype(np.float64)
-        total = a + b
-        doubtful = half_way | small & (total != 0)
-        return ArrayWords.mend(doubtful, total, odd_sum, a, b).astype(np.float32)
+    doubtful, small = total.view(np.uint64) & _CUT == _HALF_WAY, np.abs(near) <= _LEAST
+    if np.count_nonzero(small):
+        doubtful |= small & (total != 0)
+    if np.count_nonzero(doubtful):
+        near = ArrayWords.mend(doubtful, near, _fused_by_odd, x, y, z)
     return near
+
+
+def _fused_by_odd(x: Array, y: Array, z: Array) -> Array:
+    """The same by way of the sum rounded to odd, which rounds rightly once more."""
+    return odd_sum(x.astype(np.float64) * y, z.astype(np.float64)).astype(np.float32)
 
 
 #: the least normal number of f32
