@@ -110,8 +110,7 @@ class ArrayWords:
     @staticmethod
     def fused(x: Array, y: Array, z: Array) -> Array:
         if x.dtype == np.float32:
-            # The product is exact in float64.
-            return _nearest_sum(x.astype(np.float64) * y.astype(np.float64), z.astype(np.float64))
+            return _fused_f32(x, y, z)
         a, b, c = (np.asarray(number).view(np.uint64) for number in (x, y, z))
         return fused_multiply_add(FORMATS["f64"], a, b, c).view(np.float64)
 
@@ -169,17 +168,27 @@ def _in_order(out: Array, of_zeros: np.ufunc, a: Array, b: Array) -> Array:
     return out
 
 
-def _nearest_sum(a: Array, b: Array) -> Array:
-    """a + b of float64 as float32, rounded once. Rounded twice it may be wrong where the first sum
-    lies half way between two numbers of float32, as any below its normal range may but 0."""
-    total = a + b
+def _fused_f32(x: Array, y: Array, z: Array) -> Array:
+    """x·y + z of float32, rounded once. The product is exact in float64; the sum, rounded twice,
+    may be wrong where the first one lies half way between two numbers of float32, as any below its
+    normal range may but 0."""
+    total = x.astype(np.float64) * y
+    if np.shape(z) == np.shape(total):
+        total += z
+    else:
+        total = total + z
     near = total.astype(np.float32)
     doubtful, small = total.view(np.uint64) & _CUT == _HALF_WAY, np.abs(near) <= _LEAST
     if np.count_nonzero(small):
         doubtful |= small & (total != 0)
     if np.count_nonzero(doubtful):
-        near = ArrayWords.mend(doubtful, total, odd_sum, a, b).astype(np.float32)
+        near = ArrayWords.mend(doubtful, near, _fused_by_odd, x, y, z)
     return near
+
+
+def _fused_by_odd(x: Array, y: Array, z: Array) -> Array:
+    """The same by way of the sum rounded to odd, which rounds rightly once more."""
+    return odd_sum(x.astype(np.float64) * y, z.astype(np.float64)).astype(np.float32)
 
 
 #: the least normal number of f32

@@ -24,17 +24,20 @@ def step(statement: Statement, function: Function) -> Step:
     guard."""
     reads, writes = operands_of(statement, function)
     rule = _Rule(statement.instruction, statement.selectors, len(writes))
-    return guarded(statement, _computation(rule, reads, writes))
+    if statement.guard is None and len(writes) == 1:
+        return _in_all(rule, reads, *writes)
+    return guarded(statement, _in_some(rule, reads, writes))
 
 
 class _Rule:
-    """What a statement computes: `call` is its rule's text, and after many calls the function that
-    the text comes to."""
+    """What a statement computes: `call` gives its result, or a tuple of several, by its rule's text
+    and after many calls by the function that the text comes to."""
 
     __slots__ = ("_left", "_made_of", "_text", "call")
 
     def __init__(self, ins: Any, selectors: dict[str, str], results: int) -> None:
-        self._text, self._left = bind_arrays(ins, **selectors), _OFTEN
+        text, self._left = bind_arrays(ins, **selectors), _OFTEN
+        self._text: Bound = text if results > 1 else lambda *words: first_of(text(*words))
         self._made_of = ins, tuple(selectors.items()), results
         self.call: Bound = self._counted
 
@@ -73,22 +76,30 @@ def _number(word: int) -> Read:
 Masked = Callable[[Strand, Array | None], None]
 
 
-def _computation(rule: _Rule, reads: list[Read], writes: list[Write]) -> Masked:
-    if len(writes) > 1:
-
-        def run(s: Strand, mask: Array | None) -> None:
-            for write, words in zip(writes, rule.call(*[read(s) for read in reads]), strict=True):
-                write(s, words, mask)
-
-        return run
-    (write,) = writes
+def _in_all(rule: _Rule, reads: list[Read], write: Write) -> Step:
+    """Writes the one result in all lanes: most statements, so that each call counts."""
     if len(reads) == 1:
-        (read,) = reads
-        return lambda s, mask: write(s, first_of(rule.call(read(s))), mask)
+        (one,) = reads
+        return lambda s: write(s, rule.call(one(s)), None)
     if len(reads) == 2:
         one, two = reads
-        return lambda s, mask: write(s, first_of(rule.call(one(s), two(s))), mask)
-    return lambda s, mask: write(s, first_of(rule.call(*[read(s) for read in reads])), mask)
+        return lambda s: write(s, rule.call(one(s), two(s)), None)
+    if len(reads) == 3:
+        one, two, three = reads
+        return lambda s: write(s, rule.call(one(s), two(s), three(s)), None)
+    return lambda s: write(s, rule.call(*[read(s) for read in reads]), None)
+
+
+def _in_some(rule: _Rule, reads: list[Read], writes: list[Write]) -> Masked:
+    def run(s: Strand, mask: Array | None) -> None:
+        results = rule.call(*[read(s) for read in reads])
+        if len(writes) == 1:
+            writes[0](s, results, mask)
+            return
+        for write, words in zip(writes, results, strict=True):
+            write(s, words, mask)
+
+    return run
 
 
 def first_of(result: Array | tuple[Array, ...]) -> Array:

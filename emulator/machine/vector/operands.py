@@ -114,7 +114,7 @@ def writer(bound: Bound | None, type_: str, function: Function) -> Write:
         if mask is not None:
             old = s.read(index)
             words = np.where(mask if words.ndim == 1 else mask[:, None], words, old)
-        s.write(index, words)
+        s.frames[-1].registers[index] = words
 
     return write
 
