@@ -7,7 +7,9 @@ vectors and all cores). Launches and jobs take turns. "first" is the first launc
 "later" the median of the others, both in seconds of wall time and of processor time; the ratios
 are those of "later" to C++. Results are compared, so that both did the job. --size N does about N
 times the work. --scaling prints instead how many times faster launches, and the jobs in C++, are on
-more processors, a process for each number of them: first one of each core, then its others.
+more processors, a process for each number of them: first one of each core, then its others. Each
+launches for a second before it measures, and a first process of all does not count: what is
+launched often is compiled twice.
 """
 
 from __future__ import annotations
@@ -159,9 +161,12 @@ def both_later(
     for name in names:
         job = jobs(chosen.size)[name]()
         taken = []
-        for work in (launched(module[name], job, chosen.engine), native(library, name, job)):
-            times = [seconds(work)[0] for _ in range(chosen.repeat + 2)]
-            taken.append(statistics.median(times[2:]))
+        works = launched(module[name], job, chosen.engine), native(library, name, job)
+        for work, warm in zip(works, (1.0, 0.1), strict=True):
+            until = time.perf_counter() + warm
+            while time.perf_counter() < until:
+                work()
+            taken.append(statistics.median(seconds(work)[0] for _ in range(chosen.repeat)))
         print(*taken)
 
 
@@ -184,12 +189,12 @@ def scaling(names: Sequence[str], chosen: argparse.Namespace, built: Sequence[Pa
     command = [sys.executable, __file__, *names, "--built", *built, "--engine", chosen.engine]
     command += ["--repeat", str(chosen.repeat), "--size", str(chosen.size)]
     rows = []
-    for count in counts:
+    for count in (1, *counts):
         given = [*command, "--processors", str(count)]
         out = subprocess.run(given, check=True, stdout=subprocess.PIPE, text=True).stdout
         rows.append([[float(x) for x in line.split()] for line in out.splitlines()])
     print(f"{'processors':14}{'1, ms':>9}" + "".join(f"{count:>8}" for count in counts[1:]))
-    for name, taken in zip(names, zip(*rows, strict=True), strict=True):
+    for name, taken in zip(names, zip(*rows[1:], strict=True), strict=True):
         for which, title in enumerate((name, "  in C++")):
             times = [x[which] for x in taken]
             ratios = "".join(f"{times[0] / x:7.1f}×" for x in times[1:])

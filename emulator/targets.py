@@ -50,6 +50,9 @@ class Target:
     def __str__(self) -> str:
         return self.name
 
+    def __hash__(self) -> int:
+        return hash(self.name)  # every call looks targets up
+
 
 #: the numbers N for which PTX says "sm_N or higher"
 LAYERS = (70, 72, 75, 80, 86, 89, 90, 100)

@@ -48,7 +48,7 @@ _ROOM = 1 << 16
 #: the journal keeps at least so many bytes at a time, and at most so many because they are expected
 _PIECE, _EXPECTED = 1 << 16, 1 << 26
 #: memory of journals: that of launches that are over serves the next
-_before = Scratch(arrays=8, most=1 << 24)
+_before = Scratch(arrays=8, most=1 << 26)
 #: native code keeps bytes from several threads
 _keeping = threading.Lock()
 
@@ -138,6 +138,8 @@ class Table(NamedTuple):
     #: whether they may be read, and written
     readable: NDArray[np.bool_]
     writable: NDArray[np.bool_]
+    #: whether native code has read there what it told nobody, see `was_read`
+    looked: NDArray[np.bool_]
     #: the addresses of the bytes that the journal keeps, or need not keep
     kept: Indexes
     kept_ends: Indexes
@@ -223,6 +225,8 @@ class Arena:
         self._kept: dict[Allocation, tuple[int, int]] = {}
         #: the addresses between which native code is about to write
         self._expected = 0, 0
+        #: of a trial: how long the journal was, and what was kept
+        self._trial: tuple[int, dict[Allocation, tuple[int, int]], Array] | None = None
         #: whether there is a journal; if not, `roll_back` gives no bytes back
         self.undoes = True
         self._freed: list[Allocation] = []
@@ -458,11 +462,14 @@ class Arena:
             end = high if last <= high else min(made.size, max(last, high + more))
             for piece in (made.held[start:low], made.held[high:end]):
                 self.note(piece)
-            self._kept[made] = start, end
-            if self._table is not None:
-                row = self._index(made) + 1
-                self._table.kept[row] = made.address + start
-                self._table.kept_ends[row] = made.address + end
+            self._keeps(made, start, end)
+
+    def _keeps(self, made: Allocation, start: int, end: int) -> None:
+        self._kept[made] = start, end
+        if self._table is not None:
+            row = self._index(made) + 1
+            self._table.kept[row] = made.address + start
+            self._table.kept_ends[row] = made.address + end
 
     @contextmanager
     def expecting(self, low: int, high: int) -> Iterator[None]:
@@ -493,23 +500,80 @@ class Arena:
 
     def note(self, held: Array) -> None:
         """Keeps the bytes of an array, which are about to change."""
-        if held.size and self.undoes:
+        if held.size and (self.undoes or self._trial is not None):
             self._journal.append((held, copy_bytes(_before.take(held.size), held)))
 
-    def forget(self) -> None:
-        """Lets go of the journal: what was written stays."""
-        while self._journal:
+    def forget(self, length: int = 0) -> None:
+        """Lets go of the journal, but for its start: what was written stays."""
+        while len(self._journal) > length:
             _before.give_back(self._journal.pop()[1])
+
+    def _undo(self, length: int = 0) -> None:
+        """Gives back all bytes as they were when the journal was so long."""
+        while len(self._journal) > length:
+            copy_bytes(*self._journal[-1])
+            self._journal.pop()
 
     def roll_back(self) -> None:
         """Gives back all bytes, and ends of allocations, as they were."""
-        while self._journal:
-            held, before = self._journal[-1]
-            held[:] = before
-            self._journal.pop()
+        self._undo()
         while self._freed:
             self._freed[-1].freed = False
             self._freed.pop()
+
+    # --- trials ---
+
+    def begin_trial(self) -> None:
+        """What is written from here on can be taken back."""
+        table = self.table()
+        self._trial = len(self._journal), self._kept, np.array([table.kept, table.kept_ends])
+        self._kept = {}
+        table.kept[:] = table.kept_ends[:] = table.starts.view(np.int64)
+        table.looked[:] = False
+
+    def expect(self, low: int, high: int) -> None:
+        """Bytes between two addresses are about to be written: the journal keeps them at once."""
+        made = self.find(low)
+        if made is not None and made.writable and not made.freed and high - low <= _EXPECTED:
+            self.keep(made, low - made.address, min(high - made.address, made.size))
+
+    def was_read(self, low: int, high: int) -> bool:
+        """Whether allocations between two addresses were read by whoever does not tell where."""
+        table = self.table()
+        ends = np.array([low, high - 1], np.uint64)
+        first, last = np.searchsorted(table.starts, ends, "right") - 1
+        return bool(table.looked[first : last + 1].any())
+
+    def _trial_is_over(self) -> tuple[int, dict[Allocation, tuple[int, int]]]:
+        """Nothing is kept but what was before; the length of the journal then, and what was kept
+        for the trial."""
+        assert self._trial is not None
+        length, before, columns = self._trial
+        now, self._kept, self._trial = self._kept, before, None
+        if self._table is not None:
+            self._table.kept[:], self._table.kept_ends[:] = columns
+        return length, now
+
+    def end_trial(self) -> None:
+        """What was written since it began stays."""
+        length, now = self._trial_is_over()
+        is_new = False
+        for made, (low, high) in now.items():
+            first, last = self._kept.get(made, _NOTHING)
+            if first <= low and high <= last:
+                continue
+            is_new = True
+            if first < last and low <= last and first <= high:
+                self._keeps(made, min(low, first), max(high, last))
+            elif high - low > last - first:
+                self._keeps(made, low, high)
+        if not is_new or not self.undoes:
+            self.forget(length)
+
+    def take_back(self) -> None:
+        """All is as it was when the trial began."""
+        length, _ = self._trial_is_over()
+        self._undo(length)
 
     # --- accesses ---
 
@@ -643,17 +707,18 @@ class Arena:
                     x.room.start,
                     not x.freed,
                     not x.freed and x.writable,
+                    False,
                     *self._kept.get(x, _NOTHING),
                 )
                 for x in every
             ]
-            columns = np.array([(0,) * 9, *rows], np.int64).T.copy()
-            columns[7:] += columns[0]
+            columns = np.array([(0,) * 10, *rows], np.int64).T.copy()
+            columns[8:] += columns[0]
             self._table = Table(
                 columns[0].view(np.uint64),
                 *columns[1:5],
-                *columns[5:7].astype(np.bool_),
-                *columns[7:],
+                *columns[5:8].astype(np.bool_),
+                *columns[8:],
             )
         return self._table
 

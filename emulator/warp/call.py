@@ -57,37 +57,38 @@ def _accepted(ins: Instruction) -> _Accepted:
     return _Accepted(names, arguments, named, ins.options, memory)
 
 
-def by_name(
-    ins: Instruction, operands: tuple[Any, ...], options: dict[str, Any]
-) -> tuple[dict[str, object], dict[str, object]]:
-    """Operands and options by name; operands may also be given by the names that a call has for
-    them.
+class Names(NamedTuple):
+    """Where a call has the operands and options of an instruction."""
+
+    #: the operands that it gives in order
+    places: tuple[str, ...]
+    #: the other operands, and the names that it gives them by
+    named: tuple[tuple[str, str], ...] = ()
+
+    def sort(
+        self, operands: tuple[Any, ...], options: dict[str, Any]
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Operands by name, which are taken from `options`, and the options that are left."""
+        found = dict(zip(self.places, operands, strict=True)) if operands else {}
+        for name, given in self.named:
+            found[name] = options.pop(given)
+        return found, options
+
+
+def by_name(ins: Instruction, count: int, options: tuple[str, ...]) -> Names:
+    """For a call with so many operands in order and options of these names; operands may also be
+    given by the names that a call has for them.
 
     Raises OperandError for a wrong number of operands and for options that `ins` has not.
     """
-    named, rest = _sorted(ins, len(operands), tuple(options))
-    found = dict(zip(_accepted(ins).operands, operands, strict=False)) if operands else {}
-    for name, given in named:
-        found[name] = options[given]
-    return found, {name: options[name] for name in rest}
-
-
-@lru_cache(maxsize=4096)
-def _sorted(
-    ins: Instruction, count: int, options: tuple[str, ...]
-) -> tuple[tuple[tuple[str, str], ...], tuple[str, ...]]:
-    """For a call with so many operands in order and options of these names: operands with the
-    options that they are, and the other options. Raises as `by_name`."""
     accepted = _accepted(ins)
     named: dict[str, str] = {}
-    rest, first = [], accepted.operands[:count]
+    first = accepted.operands[:count]
     for given in options:
         name = accepted.named.get(given)
         if name is not None and name not in named and name not in first:
             named[name] = given
-        elif given in accepted.options:
-            rest.append(given)
-        else:
+        elif given not in accepted.options:
             raise OperandError(
                 f"{ins} takes no {given:.80}=; its options are "
                 f"{', '.join(accepted.options) or 'none'}"
@@ -100,7 +101,7 @@ def _sorted(
             f"{ins} takes {expected} operand{'s' if expected > 1 else ''} ({shown}); "
             f"got {max(count, found)}"
         )
-    return tuple(named.items()), tuple(rest)
+    return Names(first, tuple(named.items()))
 
 
 def check_undefined(given: object) -> None:

@@ -14,7 +14,7 @@ from emulator.arrays import accepts_tensors
 from emulator.errors import UnsupportedError
 from emulator.isa.instruction import Instruction, as_instruction
 from emulator.targets import Target
-from emulator.warp.call import Call, Undefined, by_name, check_undefined
+from emulator.warp.call import Call, Names, Undefined, by_name, check_undefined
 
 #: Where a kind of instruction is -> the module whose ``run(call)`` executes it, imported with the
 #: first of them. Operands have their names by `by_name`, or by the module's own ``arguments``.
@@ -65,12 +65,11 @@ def execute(
     Raises UnsupportedError where the target lacks the instruction, OperandError for operands of a
     wrong count, shape, type or range, UndefinedError for what PTX leaves undefined.
     """
-    ins, words = as_instruction(ins), (target, engine, undefined)
+    ins, are_words = as_instruction(ins), isinstance(engine, str) and isinstance(undefined, str)
     # Where one of the words has no hash, it is wrong.
-    known = _checked if all(isinstance(x, (str, Target)) for x in words) else _checked.__wrapped__
-    runner, chosen = known(ins, *words)
-    named, rest = runner.arguments(ins, operands, options)
-    return runner.run(Call(ins, named, rest, chosen, engine, undefined))
+    known = _known if are_words and isinstance(target, (str, Target)) else _known.__wrapped__
+    runner, chosen, names = known(ins, target, engine, undefined, len(operands), tuple(options))
+    return runner(Call(ins, *names.sort(operands, options), chosen, engine, undefined))
 
 
 def run(call: Call) -> Array:
@@ -83,18 +82,25 @@ def run(call: Call) -> Array:
 
 class _Runner(NamedTuple):
     run: Callable[[Call], Array]
-    arguments: Callable[..., tuple[dict[str, Any], dict[str, Any]]]
+    arguments: Callable[[Any, int, tuple[str, ...]], Names]
 
 
-@lru_cache(maxsize=1024)
-def _checked(
-    ins: Instruction, target: str | Target, engine: Engine, undefined: Undefined
-) -> tuple[_Runner, Target]:
-    """What runs an instruction, and the target; raises for words that `execute` does not take."""
+@lru_cache(maxsize=4096)
+def _known(
+    ins: Instruction,
+    target: str | Target,
+    engine: Engine,
+    undefined: Undefined,
+    count: int,
+    options: tuple[str, ...],
+) -> tuple[Callable[[Call], Array], Target, Names]:
+    """For calls with so many operands in order and options of these names: the function that runs
+    an instruction, the target, and where operands are; raises for what `execute` does not take."""
     check_undefined(undefined)
     chosen = ins.check_target(target)
     check_engine(engine)
-    return _runner(ins), chosen
+    runner = _runner(ins)
+    return runner.run, chosen, runner.arguments(ins, count, options)
 
 
 def _runner(ins: Instruction) -> _Runner:

@@ -18,7 +18,16 @@ from numpy.typing import NDArray
 from dtypes import Array, Place, code_type
 from emulator.arith.fast.kernels import batch as kernels
 from emulator.arith.fast.kernels.batch import Native, OperandMemory, in_runs
-from emulator.arith.fast.kernels.product import OPERANDS, Product, Sparsity, Units, arranged
+from emulator.arith.fast.kernels.product import (
+    METADATA,
+    MIXED,
+    OPERANDS,
+    PADDING,
+    Product,
+    Sparsity,
+    Units,
+    arranged,
+)
 from emulator.arith.fast.kernels.transfer import known_words
 from emulator.arith.steps import IntegerDot, PopcountDot
 from emulator.arrays import address_of
@@ -280,10 +289,14 @@ def _remembered(
 
 def repeated(
     ins: MatrixInstruction, target: Target, x: Checked
-) -> Callable[[dict[str, Array], bool], tuple[Array, int]] | None:
-    """`run` for one wgmma again and again, with descriptors and settings as here: a function of the
-    other operands, and of what lies in shared memory under the name "shared", and of whether the
-    accumulator is read."""
+) -> Callable[[dict[str, Array], bool, bool], Array | None] | None:
+    """`run` for one wgmma again and again, with descriptors and settings as here; None where no
+    kernel computes that.
+
+    A function of the other operands, and of what lies in shared memory under the name "shared", of
+    whether the accumulator is read and whether illegal metadata is refused; it gives the registers
+    of D, or None where an operand is not legal.
+    """
     work = Multiplying.of(ins, target, x.setting)
     if work is None:
         return None
@@ -298,18 +311,19 @@ def repeated(
         if name in x.operands
     ]
     slot_of_d, kept = 4 * OPERANDS.index("d"), [address_of(x) for x in _KEPT]
-    shape, type_ = named["d"].shape, named["d"].dtype
+    (shape, type_), compute = (named["d"].shape, named["d"].dtype), prepared.compute
+    refused = PADDING | MIXED, PADDING | MIXED | METADATA
 
-    def again(given: dict[str, Array], keep: bool) -> tuple[Array, int]:
-        words, d, held = prepared.words.copy(), np.empty(shape, type_), []
+    def again(given: dict[str, Array], keep: bool, metadata_is_checked: bool) -> Array | None:
+        words, d = prepared.words.copy(), np.empty(shape, type_)
         for slot, name in slots:
             x = given[name]
             if not x.flags.c_contiguous:
-                x = np.ascontiguousarray(x)
-                held.append(x)  # until it has been read
+                x = given[name] = np.ascontiguousarray(x)  # which has to live until it is read
             words[slot] = address_of(x)
         words[slot_of_d], words[-1] = address_of(d), kept[keep]
-        return d, prepared.compute(address_of(words), 0, 1)
+        flags = compute(address_of(words), 0, 1)
+        return None if flags and flags & refused[metadata_is_checked] else d
 
     return again
 

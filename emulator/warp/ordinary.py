@@ -11,23 +11,19 @@ from emulator.arith.scalar import TYPES, bind_vector
 from emulator.errors import OperandError, UnsupportedError, as_integer, listing, quoted, shown
 from emulator.isa.ordinary.instruction import OrdinaryInstruction
 from emulator.isa.signature import Operand
-from emulator.warp.call import Call
+from emulator.warp.call import Call, Names
 
 
-def arguments(
-    ins: OrdinaryInstruction, operands: tuple[Any, ...], options: dict[str, Any]
-) -> tuple[dict[str, object], dict[str, object]]:
-    """The sources by their places, and the options.
-
-    Raises OperandError for a wrong number, or an option that `ins` has not.
-    """
+def arguments(ins: OrdinaryInstruction, count: int, options: tuple[str, ...]) -> Names:
+    """The sources have their places for names; raises OperandError for an option that `ins` has
+    not."""
     legal = ["active"] * (ins.lanes > 1) + ["parts"] * (ins.is_move)
     for name in options:
         if name not in legal:
             raise OperandError(
                 f"{ins} takes no {quoted(name, 80)}; its options are {', '.join(legal) or 'none'}"
             )
-    return {str(place): operand for place, operand in enumerate(operands)}, options
+    return Names(tuple(map(str, range(count))))
 
 
 def run(call: Call) -> Any:

@@ -54,9 +54,9 @@ def run(call: Call) -> Array | None:
     """The registers of D of an mma; None where the path of batches is to compute or refuse it."""
     if call.engine == "reference":
         return None
-    if call.instruction.is_wgmma:
-        return _of_warpgroup(call)
     plan = _plan(call.instruction, call.target)
+    if isinstance(plan, _Warpgroup):
+        return _of_warpgroup(plan, call)
     given = _taken(plan, call)
     chosen = tuple([call.options.get(name, 0) for name in plan.options])
     if given is None or any(type(x) is not int for x in chosen):
@@ -71,7 +71,9 @@ def run(call: Call) -> Array | None:
 
 
 @lru_cache(maxsize=1024)
-def _plan(ins: MatrixInstruction, target: Target) -> _Plan:
+def _plan(ins: MatrixInstruction, target: Target) -> _Plan | _Warpgroup:
+    if ins.is_wgmma:
+        return _warpgroup(ins)
     registers = {}
     for name, x in ins.fragments.items():
         shapes: tuple[tuple[int, ...], ...] = ((x.lanes, x.registers),)
@@ -200,8 +202,7 @@ class _Warpgroup(NamedTuple):
     products: dict[_Setting, _Again | None]
 
 
-@lru_cache(maxsize=256)
-def _warpgroup(ins: MatrixInstruction, target: Target) -> _Warpgroup:
+def _warpgroup(ins: MatrixInstruction) -> _Warpgroup:
     registers = {}
     for name, x in ins.fragments.items():
         shapes = ((x.lanes, x.registers), *([(x.lanes,)] if name == "e" else []))
@@ -213,19 +214,17 @@ def _warpgroup(ins: MatrixInstruction, target: Target) -> _Warpgroup:
     return _Warpgroup(registers, tuple(options.items()), first, ins.is_sparse, work, {}, {})
 
 
-def _of_warpgroup(call: Call) -> Array | None:
-    ins, options = call.instruction, call.options
-    plan = _warpgroup(ins, call.target)
-    a, b = (cast("Array | np.uint64 | None", call.operands[name]) for name in "ab")
-    if type(b) is not np.uint64:
-        b = as_words(b)
-    given = {"c": call.operands["d"]}
-    if type(a) is not np.ndarray:
-        a = as_words(a)
+def _of_warpgroup(plan: _Warpgroup, call: Call) -> Array | None:
+    operands, options = call.operands, call.options
+    a, b, c = cast("tuple[Any, Any, Any]", (operands["a"], operands["b"], operands["d"]))
+    b = b if type(b) is np.uint64 else as_words(b)
+    given = {"c": c}
     if type(a) is not np.uint64:
-        given["a"], a = a, None
+        a = as_words(a)
+        if type(a) is not np.uint64:
+            given["a"], a = a, None
     if plan.is_sparse:
-        given["e"] = call.operands["e"]
+        given["e"] = operands["e"]
     for name, x in given.items():
         type_, shapes = plan.registers[name]
         if type(x) is not np.ndarray or x.dtype != type_ or x.shape not in shapes:
@@ -241,13 +240,13 @@ def _of_warpgroup(call: Call) -> Array | None:
             return None
     if type(b) is not np.uint64 or type(keep) is not bool:
         return None
-    given["shared"], setting = data, (a, b, data.size, start, *chosen)
+    given["shared"], setting = data, (a, b, data.size, start, chosen)
     checked, d = call.undefined == "raise", None
     if may_use_kernels(call.engine):
         again = plan.kernels.get(setting, _unmet)
         if again is _unmet:
-            what = ins, call.target
-            wanted = kernels_wanted(call.engine, what, plan.work, ins.d_type)
+            ins = call.instruction
+            wanted = kernels_wanted(call.engine, (ins, call.target), plan.work, ins.d_type)
             again = _made(plan.kernels, setting, call, _by_kernels) if wanted else None
         d = again and again(given, keep, checked)
     if d is None and call.engine != "compiled" and plan.work <= _MOST_PRODUCTS:
@@ -281,20 +280,9 @@ def _by_kernels(call: Call) -> _Again | None:
 
 def _repeated(call: Call) -> _Again | None:
     """Raises EmulatorError for operands and options that are wrong."""
-    from emulator.arith.fast.kernels.product import METADATA, MIXED, PADDING
     from emulator.warp.native import repeated
 
-    x = Checked.of(call)
-    assert x.shared is not None
-    again = repeated(call.instruction, call.target, x)
-    if again is None:
-        return None
-
-    def multiply(given: dict[str, Array], keep: bool, metadata_is_checked: bool) -> Array | None:
-        d, flags = again(given, keep)
-        return None if flags & (PADDING | MIXED | METADATA * metadata_is_checked) else d
-
-    return multiply
+    return repeated(call.instruction, call.target, Checked.of(call))
 
 
 def _repeated_products(call: Call) -> _Again | None:

@@ -6,7 +6,7 @@ from test_compiled_engine import U32, assert_same, kernel, words
 
 from emulator import Module
 from emulator.arith.fast import threads
-from emulator.machine.compiled import claims, loop, loop_function, loops, memory, patterns
+from emulator.machine.compiled import claims, loop, loop_function, loops, memory, patterns, trials
 from emulator.machine.compiled.engine import Blocks
 from emulator.machine.compiled.loop import Loop
 
@@ -135,8 +135,13 @@ def four_threads(monkeypatch):
     monkeypatch.setattr(loop, "WORTH_A_THREAD", 1)
 
 
+@pytest.fixture
+def no_trials(monkeypatch):
+    monkeypatch.setattr(trials, "_MOST_VAIN", 0)
+
+
 @pytest.mark.parametrize("name", STORES)
-def test_phases(name, four_threads, monkeypatch):
+def test_phases(name, four_threads, no_trials, monkeypatch):
     begun = []
     begin = loop._Call.begin
     monkeypatch.setattr(
@@ -279,7 +284,7 @@ def claimed(name, monkeypatch):
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", [x for x in CLAIMS if x != "atomics"])
 def test_blocks_store_at_the_same_time_where_they_claim_lines_of_their_own(
-    name, four_threads, monkeypatch
+    name, four_threads, no_trials, monkeypatch
 ):
     together, outcome = claimed(name, monkeypatch)
     assert together == CLAIMS[name][1]
@@ -295,7 +300,7 @@ def test_parts_that_claim_nothing(name):
     assert claims.claims_of(own.statements[:-1])
 
 
-def test_a_claim_that_is_lost_is_noticed(four_threads, monkeypatch):
+def test_a_claim_that_is_lost_is_noticed(four_threads, no_trials, monkeypatch):
     monkeypatch.setattr(claims, "_claim", lambda e, *given: claims.BIT(0))
     assert claimed("one place", monkeypatch)[0]
 

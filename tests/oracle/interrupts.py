@@ -108,7 +108,7 @@ def forget(files):
     for cached in (
         fused_code.tiles_function, fused_decoding.decoding_function, traces._merge,
         native.kernels._compiled, native.kernels.of_warp, native.warp_function,
-        native._remembered, single._plan, single._warpgroup,
+        native._remembered, single._plan,
     ):  # fmt: skip
         cached.cache_clear()
 

@@ -56,6 +56,11 @@ def registers(ins, operand, codes):
     return fragment.scatter(codes if fragment.groups > 1 else codes[0])
 
 
+def named(ins, given):
+    """Operands and options of a call of `execute` with these names, as a `Call` has them."""
+    return by_name(ins, 0, tuple(given)).sort((), dict(given))
+
+
 def short(ins, target, *codes):
     """The registers of D by the short path; None where it leaves them to the other."""
     words = [registers(ins, x, y) for x, y in zip("abc", codes, strict=True)]
@@ -202,7 +207,7 @@ def test_one_warp_of_each_kind(opcode, target, options, engine):
     def alone(i, **change):
         one = {name: x[i] for name, x in operands.items()} | options
         one |= {name: with_(one[name]) for name, with_ in change.items()}
-        return single.run(Call(ins, *by_name(ins, (), one), TARGETS[target], engine))
+        return single.run(Call(ins, *named(ins, one), TARGETS[target], engine))
 
     wrong = {name: 0 for name in operands if not name.startswith("scale")}
     alone_too = [alone(i) for i in range(len(expected))]
@@ -238,7 +243,7 @@ def test_products_of_a_group_that_cancel_count(opcode, monkeypatch):
         for name in ("scale_a", "scale_b"):
             scales = rng.integers(low, high, (32, 4)).astype(np.uint8)
             operands[name] = scales.view(np.uint32)[:, 0]
-        call = Call(ins, *by_name(ins, (), operands), TARGETS["sm_120a"], "vector")
+        call = Call(ins, *named(ins, operands), TARGETS["sm_120a"], "vector")
         d = execute(ins, **operands, target="sm_120a", engine="reference")
         assert np.array_equal(single.run(call), d)
         with monkeypatch.context() as planted:
@@ -298,7 +303,7 @@ def test_one_warpgroup_of_each_kind(opcode, memory, options, engine):
 
     def alone(i, **change):
         one = {name: x[i] for name, x in operands.items()} | common | change
-        return single.run(Call(ins, *by_name(ins, (), one), TARGETS[target], engine))
+        return single.run(Call(ins, *named(ins, one), TARGETS[target], engine))
 
     computed = []
     for i, d in enumerate(expected):

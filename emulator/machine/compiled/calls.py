@@ -134,7 +134,7 @@ class Registers:
     and so do those of one warp near it; registers that are never alive at the same time share a
     place."""
 
-    _kept: ClassVar[Scratch] = Scratch()
+    _kept: ClassVar[Scratch] = Scratch(most=1 << 28)
 
     def __init__(self, dtypes: dict[Any, np.dtype[Any]], alive: Iterable[int]) -> None:
         """`alive`: for each place where registers lie in memory, as bits, those that somebody may

@@ -42,7 +42,7 @@ def claims_of(statements: Sequence[Statement]) -> list[Statement] | None:
     wanted: set[int] = set()
     out: list[Statement] = []
     for statement in reversed(statements):
-        if not _is_harmless(statement):
+        if not is_harmless(statement):
             return None
         is_store = stores(statement)
         if is_store and space_of(statement, statement.operands["a"]) in _OWN:
@@ -70,8 +70,9 @@ def stores(statement: Statement) -> bool:
     return maker_of(str(statement.instruction)) is access.store
 
 
-def _is_harmless(statement: Statement) -> bool:
-    """True for a store, or a statement without effects on memory that other blocks see."""
+def is_harmless(statement: Statement, loads: Sequence[str] = ()) -> bool:
+    """True for a store, or a statement that neither changes memory that other blocks see nor looks
+    at it, but for a load from the spaces `loads`."""
     ins = statement.instruction
     if not isinstance(ins, OrdinaryInstruction):
         return False
@@ -79,7 +80,7 @@ def _is_harmless(statement: Statement) -> bool:
     if maker is access.store:
         return space_of(statement, statement.operands["a"]) in (*_OTHERS, "shared", "local")
     if maker is access.load:
-        return space_of(statement, statement.operands["a"]) in _OWN
+        return space_of(statement, statement.operands["a"]) in (*_OWN, *loads)
     return all(part.effects <= _HARMLESS for part in statement.expansion or (statement,))
 
 

@@ -31,11 +31,12 @@ if TYPE_CHECKING:
     from emulator.machine.launch import Launch
 
 _NO_LIMIT = 1 << 62
-#: seconds that a block runs as steps before it is looked at
-_COLD = 0.02
+#: seconds that a block runs as steps before it is looked at, and statements for which it is as long
+#: again: looking at one takes 0.5 ms
+_COLD, _STATEMENTS = 0.02, 40
 #: lanes that run together where the kernel is a native function, which its threads share, and bytes
 #: of their registers, if the launch has not more memory itself
-_NATIVE_LANES, _NATIVE_BYTES = 1 << 20, 1 << 24
+_NATIVE_LANES, _NATIVE_BYTES = 3 << 19, 1 << 24
 
 
 class Blocks(engine.Blocks):
@@ -95,13 +96,20 @@ class LazyBlocks(Blocks):
 
     def took(self, block: Block, seconds: float) -> None:
         first = block.statements[0].pc
+        if first not in self._seconds:
+            self._seconds[first] = 0.0  # The first time makes what the next ones have.
+            return
+        loop = self.loops.get(first)
+        if loop is not None and not loop.gives_up:
+            loop.took(seconds)
+            return
         self._seconds[first] += seconds
-        if self._seconds[first] <= _COLD:
+        if self._seconds[first] <= _COLD * (1 + len(block.statements) / _STATEMENTS):
             return
         self.find_loops(first)
         loop = self.loops.get(first)
         if loop is not None and not loop.gives_up:
-            loop.took(seconds)
+            loop.took(sum(self._seconds[part.pc] for part in loop.parts))
         else:
             self[first] = self._with_segments(block)
 
@@ -137,6 +145,16 @@ class CompiledWave(Wave):
             self._is_clear = True
             return was
         return self.shared is not None
+
+    def is_new(self, warps: int) -> bool:
+        """Whether so many warps are all, and none has executed anything; none sees the memory of
+        others in its cluster."""
+        return warps * WARP == self.lanes and self.cluster_size == 1 and not self.executed
+
+    def begin_again(self) -> None:
+        """What its threads stored in memory of their own is gone: they start once more."""
+        self._is_clear = False
+        self.local.fill(0)
 
     def release(self) -> None:
         super().release()
@@ -260,11 +278,12 @@ class Grid(engine.Grid):
         if not is_native:
             return super().lanes_together()
         assert loop is not None
-        most = max(_NATIVE_BYTES, self.arena.used)
+        most = _NATIVE_BYTES + self.arena.used
         lanes = min(_NATIVE_LANES, most // loop.bytes_of_lane)
         # All waves are as large: as few as there can be, and no more memory than they need.
-        block, left = -(-self.threads // WARP) * WARP, self._last - self._started
-        waves = -(-left // max(1, lanes // block))
+        warps, left = -(-self.threads // WARP), self._last - self._started
+        block = warps * WARP
+        waves = -(-left // min(max(1, lanes // block), loop.most_blocks(warps)))
         return -(-left // waves) * block
 
 

@@ -285,6 +285,10 @@ class NativeFunction(ABC):
     def fail(self) -> None:
         """Gives up: a lane must not access memory as the statement says."""
 
+    def tell(self, place: Bound, space: str, addresses: Value, size: int, active: Value) -> bool:
+        """Says what active lanes load or store, to whoever wants to know; whether somebody does."""
+        return False
+
     def has_stored(self, active: Value) -> None:
         before = self.b.load(self._stored, typ=LONG)
         some = self.b.zext(self.e.any(active), LONG)

@@ -31,6 +31,7 @@ from emulator.machine.compiled.loop_function import (
     APART,
     CALL,
     COPIED,
+    CROSSED,
     EVERY,
     MET,
     OVER,
@@ -47,10 +48,12 @@ from emulator.machine.compiled.loops import Part, loops_of, stands_alone, thread
 from emulator.machine.compiled.segment import SIGNATURE, WORTH_A_THREAD, seconds_to_compile, work_of
 from emulator.machine.compiled.traces import merged, one_of_each
 from emulator.machine.compiled.translation import need_all_lanes, need_no_delay, stay_apart
+from emulator.machine.compiled.trials import Trials, bases_of
 from emulator.machine.shared.products import is_wgmma
 from emulator.machine.vector.fragments import is_whole
 from emulator.machine.vector.mbarriers import wake
 from emulator.machine.vector.strand import WARP, WARPGROUP, Strand
+from emulator.memory.arena import Arena
 from emulator.ptx.program import Function, Liveness, Program
 from emulator.targets import Target
 
@@ -59,8 +62,8 @@ _MOST_STATEMENTS = 1 << 27
 #: parts of a loop that a warp executes in one call at most, and branches backward where it looks at
 #: memory that others may change; fewer where others are ready
 _MOST_PARTS, _POLLS, _POLLS_BESIDE = 4096, 2048, 16
-#: parts in the traces of all groups, roughly
-_TRACES = 1 << 24
+#: parts in the traces of all groups, roughly; of a group that is not known yet
+_TRACES, _LONG = 1 << 24, 512
 _TURNS = 1 << 30
 #: calls that lead nowhere before a loop is left to steps
 _MOST_VAIN = 8
@@ -123,7 +126,12 @@ class Loop:
         self._in_blocks = order_matters(statements)
         #: parts that blocks execute one after the other; phases are worth it where not all are
         self.serial = {x.pc: claims_of(x.statements) for x in parts if not stay_apart(x.statements)}
-        if self._in_step or any(map(stands_alone, statements)) or len(self.serial) == len(parts):
+        #: where a whole kernel stores that may be tried, see `trials`
+        self.bases: dict[object, int] | None = None
+        has_phases = not self._in_step and not any(map(stands_alone, statements))
+        if has_phases and parts[0].pc == function.first:
+            self.bases = bases_of(statements)
+        if not has_phases or len(self.serial) == len(parts):
             self.serial = {}
         self._apart = not self._in_step and (bool(self.serial) or stay_apart(statements))
         #: for how many threads its barriers are, 0: all of a block
@@ -135,6 +143,8 @@ class Loop:
         #: what a warp has to do in a part, in statements; how many parts it executed lately
         self._work = 1 + work_of(statements, target) // len(parts)
         self._usual = 16
+        #: parts that a group executed at most lately, twice as many where it had no more room
+        self._longest_trace = _LONG
         #: calls that led nowhere, less the others; strands that it could not run
         self._vain = self._refused = 0
         self._engine: Engine = "compiled" if at_once else "auto"
@@ -159,7 +169,12 @@ class Loop:
     @property
     def bytes_of_lane(self) -> int:
         """Bytes of the registers of a lane that lie in memory between parts."""
-        return 1 if self._native is None else self._native.bytes_of_lane
+        return 1 if self._native is None else self._native.bytes_of_lane()
+
+    def most_blocks(self, warps: int) -> int:
+        """Thread blocks of so many warps whose traces have room."""
+        groups = 1 if self._barriers or self._in_blocks else warps
+        return max(1, _TRACES // groups // (6 * len(self.parts) + self._longest_trace))
 
     def can_run(self, s: Strand) -> bool:
         if self._budget.left > 0:
@@ -227,13 +242,22 @@ class Loop:
         if self._polls:
             turns = _POLLS_BESIDE if beside else _POLLS
         threads = 1
-        if self._apart and together <= s.wave.warps_per_cta:
+        if together <= s.wave.warps_per_cta:
             threads += layout.warps * self._usual * self._work // WORTH_A_THREAD
             threads = min(threads, processors())
+        trial = self._native.may_try and s.wave.is_new(layout.warps)
         while True:
             size = bytes_of_number(len(self.parts))
             call = _Call(s, layout, limit, turns, room, together, np.dtype(f"uint{8 * size}"))
-            self._native.run(s, layout, call, threads)
+            many = threads if trial or self._apart else 1
+            stays = self._native.run(s, layout, call, many, trial=trial)
+            longest = call.total("longest") * (2 if call.is_over else 1)
+            self._longest_trace = min(_MOST_PARTS, max(self._longest_trace // 2, longest))
+            if not stays:
+                trial = False
+                call.end()
+                s.wave.begin_again()
+                continue
             self._usual = -(-call.total("parts") // len(call.records))
             learned = by_kernels(self._engine, self._native.learn)
             if self._usual or not learned:
@@ -340,14 +364,16 @@ class _Call:
         self.trace = held.view(number).reshape(len(self.starts), room)
         kept = self._records.take(8 * len(self.starts) * len(RECORD))
         self.records = kept.view(np.int64).reshape(-1, len(RECORD))
-        self.totals = at_line(np.empty(2 * LINE, np.uint8))[:LINE].view(np.int64)
+        kept_totals = at_line(np.empty(8 * len(_TOTALS) + LINE, np.uint8))
+        self.totals = kept_totals[: 8 * len(_TOTALS)].view(np.int64)
         words = {
             "together": together, "limit": limit, "turns": turns, "room": room, "phase": EVERY,
             "later": 0, "clear": 0, "claims": 0, "shift": 0, "arguments": 0, "row": 0, "near": 0,
+            "hulls": 0,
             **{name: address_of(getattr(self, name)) for name in CALL[CALL.index("copies") :]},
         }  # fmt: skip
         self.words = np.array([words[name] for name in CALL], np.int64)
-        self.together = together
+        self.together, self.room = together, room
         self._claims: Array | None = None
         #: the bits that the function returned in this phase; None: none has begun
         self.found: int | None = None
@@ -365,6 +391,12 @@ class _Call:
         self.put(phase=phase, later=later, claims=address, shift=64 - bits)
         if later:
             self.put(clear=0)
+
+    def with_hulls(self, bases: int) -> NDArray[np.uint64]:
+        """Rows for the hulls of a trial, of which those at starts of parts are written."""
+        self._claims = self._table.take(len(self.starts) * bases * 16)
+        self.put(hulls=address_of(self._claims))
+        return self._claims.view(np.uint64).reshape(len(self.starts), bases, 2)
 
     def put(self, **words: int) -> None:
         """Changes words of the call."""
@@ -418,7 +450,10 @@ class _Native:
     ) -> None:
         self._serial = loop.serial
         with machine_code.written():
-            made = LoopFunction(parts, function, target, loop.live_at, self._serial).written()
+            made = LoopFunction(
+                parts, function, target, loop.live_at, self._serial, loop.bases
+            ).written()
+        self._bases, self._trials = len(loop.bases or ()), Trials()
         self._inputs = made.inputs
         self._written = [key for key, _ in made.inputs if key in made.written]
         alive = [loop.live_at(x.pc) for x in parts]
@@ -439,7 +474,7 @@ class _Native:
         self._function = machine_code.Improved(made.text, NAME, *SIGNATURE, ctypes.c_void_p)
 
     def _find_near(self, parts: Sequence[Part], function: Function) -> None:
-        """The tables of registers near the function, and how many bytes of lanes are far."""
+        """The tables of registers near the function, and how many bytes of a lane are far."""
         keys = [key for key, _ in self._inputs]
         entries = [(keys.index(key), *self._registers.entry(key)) for key in self._written]
         ends = {pc for part in parts for pc in (part.pc, part.target, part.following)}
@@ -452,7 +487,7 @@ class _Native:
         left |= ends - {part.pc for part in parts}
         most = max(sum(entries[i][2] for i in live[pc]) for pc in left)
         # Of what is hardly touched there may be four times as much.
-        self.bytes_of_lane = 1 + max(most, self._registers.bytes_of_warp // 4) // WARP
+        self._bytes_of_lane = 1 + max(most, self._registers.bytes_of_warp // 4) // WARP
 
     def _template(self) -> None:
         """The arguments of a call: those that are the same in all, and how many bytes registers lie
@@ -483,7 +518,18 @@ class _Native:
                 array[...] = by_warp(given.read(s), layout)
         return words
 
-    def run(self, s: Strand, layout: Layout, call: _Call, threads: int) -> None:
+    @property
+    def may_try(self) -> bool:
+        """Whether all blocks may run at the same time, to see whether they have memory of their
+        own."""
+        return self._bases > 0 and self._trials.are_worth_it
+
+    def bytes_of_lane(self) -> int:
+        """Bytes of the registers of a lane that lie far; hardly any are touched in a trial."""
+        return -(-self._bytes_of_lane // 2) if self.may_try else self._bytes_of_lane
+
+    def run(self, s: Strand, layout: Layout, call: _Call, threads: int, *, trial: bool) -> bool:
+        """Runs all warps; False: it was a trial, and all that it stored is taken back."""
         held: list[Any] = []
         compute, arena = self._function.now(), s.wave.grid.arena
         registers, room = self._registers, self._registers.take(layout.warps)
@@ -510,8 +556,16 @@ class _Native:
             return found
 
         begun = perf_counter()
-        s.wave.grid.progress += self._in_phases(run, call, threads) & STORED
+        if trial:
+            cuts = layout.starts[cuts_of(len(layout.starts) - 1, threads)]
+            found = self._try(s, call, cuts, lambda: run(threads, False))
+        else:
+            found = self._in_phases(run, call, threads)
         self._function.ran(perf_counter() - begun)
+        if found is None:
+            registers.give_back(room)
+            return False
+        s.wave.grid.progress += found & STORED
         after, pcs = 0, call.pcs_of_lanes(layout)
         for pc in pcs.tolist() if len(pcs) == 1 else np.flatnonzero(np.bincount(pcs)).tolist():
             after |= self._live_at(pc)
@@ -520,6 +574,22 @@ class _Native:
                 array = registers.words(room, layout.warps, index).flatten()
                 s.write(index, array if layout.slots is None else array[layout.slots])
         registers.give_back(room)
+        return True
+
+    def _try(self, s: Strand, call: _Call, cuts: Array, run: Callable[[], int]) -> int | None:
+        """Runs all blocks whole, in parts between `cuts`; the bits of all, None: they did not have
+        memory of their own."""
+        arena: Arena = s.wave.grid.arena
+        self._trials.begin(arena, is_first=not s.wave.ctas[0])
+        call.begin(EVERY)
+        hulls = call.with_hulls(self._bases)
+        found = run()
+        rows = hulls[cuts[:-1] // call.together]
+        ends = {
+            "crossed": bool(found & CROSSED), "went_well": not call.is_over,
+            "cut_off": call.is_over and call.room < _MOST_PARTS,
+        }  # fmt: skip
+        return found if self._trials.end(arena, rows, **ends) else None
 
     def _in_phases(self, run: Callable[..., int], call: _Call, threads: int) -> int:
         """Runs all blocks, in so many threads; the bits of all. Phases do not depend on the number

@@ -20,29 +20,32 @@ from emulator.machine.compiled import claims, near, warpgroups
 from emulator.machine.compiled.function import Input, NativeFunction
 from emulator.machine.compiled.loops import Part
 from emulator.machine.compiled.translation import bases_of_many, emit, need_all_lanes
+from emulator.machine.compiled.trials import Hulls
 from emulator.machine.compiled.warp_emitter import WIDTH, WarpEmitter, integers
 from emulator.machine.shared.products import is_wgmma
-from emulator.ptx.program import Function, Statement
+from emulator.ptx.program import Bound, Function, Statement
 from emulator.targets import Target
 
 #: what a call says, in words of 8 bytes: how many warps take turns part by part, the first pc that
 #: is for others, the most branches backward of parts that poll and parts executed, the phase,
 #: whether records go on from one before, whether shared memory of the blocks is to be cleared, the
 #: table of claims with 64 less the bits of a place in it; how many words the arguments are, bytes
-#: of a row of near registers, and their table; where groups have copies; arrays of the warps: the
+#: of a row of near registers, and their table; rows for the hulls of a trial, 0: it is none; where
+#: groups have copies; arrays of the warps: the
 #: lowest pc of each, its lanes there, all its lanes, those that have not ended, the pcs of lanes
 #: where they differ, the numbers of parts that were executed, and what happened; and `TOTALS`
 CALL = (
     "together", "limit", "turns", "room", "phase", "later", "clear", "claims", "shift",
-    "arguments", "row", "near",
+    "arguments", "row", "near", "hulls",
     "copies", "low", "mask", "whole", "alive", "pcs", "trace", "records", "totals",
 )  # fmt: skip
 #: which parts run in a call: all; those that write no memory of other blocks, which threads execute
 #: at the same time, with the claims of the next of the others where there is a table; one of those
 EVERY, APART, SERIAL = range(3)
 #: bits that the function returns: something was stored, a part of another phase was met, a line is
-#: claimed by others, warps have to wait for others or failed, lanes of a warp are apart
-STORED, MET, REFUSED, OVER, SPLIT = 1, 2, 4, 8, 16
+#: claimed by others, warps have to wait for others or failed, lanes of a warp are apart, a hull is
+#: not behind those before
+STORED, MET, REFUSED, OVER, SPLIT, CROSSED = 1, 2, 4, 8, 16, 32
 #: what happened to warps that take turns, in words of 8 bytes: parts, statements and statements of
 #: threads executed, a hash of the parts; the pc of the part that branched backward too often, the
 #: statement that must not be executed; -1: none; and the warp that it belongs to
@@ -50,12 +53,12 @@ RECORD = ("parts", "statements", "lanes", "hash", "tired", "failed", "warp")
 _GOES_ON = ("parts", "statements", "lanes", "hash")
 _COUNTERS = (*_GOES_ON, "turns")
 #: words of all groups together, each with how it is made of theirs, and what it starts with: the
-#: least and the greatest address that was claimed, lowest pc of a warp, and hash; parts and
-#: statements of threads executed
+#: least and the greatest address that was claimed, lowest pc of a warp, and hash; the most parts
+#: of a group; parts and statements of threads executed
 TOTALS = {
     "least": ("umin", -1), "most": ("umax", 0),
     "first": ("umin", -1), "last": ("umax", 0),
-    "hash_least": ("umin", -1), "hash_most": ("umax", 0),
+    "hash_least": ("umin", -1), "hash_most": ("umax", 0), "longest": ("umax", 0),
     "parts": ("add", 0), "lanes": ("add", 0),
 }  # fmt: skip
 _NOWHERE, _ALL = 0xFFFFFFFF, 0xFFFFFFFF
@@ -87,7 +90,8 @@ class LoopText(NamedTuple):
 class LoopFunction(NativeFunction):
     """The function ``i64 (first, end, arguments, context, call)``; it returns bits. `live_at` gives
     the registers, as bits, that may be read from a pc on; `serial` the pcs of parts that run in the
-    phase of that name, where there are phases, each with the statements of its claims."""
+    phase of that name, where there are phases, each with the statements of its claims; `bases` the
+    bases of addresses that have hulls."""
 
     def __init__(
         self,
@@ -96,6 +100,7 @@ class LoopFunction(NativeFunction):
         target: Target,
         live_at: Callable[[int], int],
         serial: Mapping[int, Sequence[Statement] | None] | None = None,
+        bases: Mapping[object, int] | None = None,
     ) -> None:
         super().__init__(function, target, POINTER)
         self._serial = serial or {}
@@ -120,6 +125,7 @@ class LoopFunction(NativeFunction):
         row = entry.mul(self._given["row"], self._given["together"])
         self._rows = entry.ptrtoint(self._array(ir.IntType(8), row), LONG)
         self._sites: list[warpgroups.Site] = []
+        self._hulls = Hulls(self.e, entry, bases or {})
         #: where a part ends that not all of its warps have executed; None: it is another part
         self._stays: Any = None
         self._starts = {part.pc: self._block(f"part{part.pc}") for part in parts}
@@ -151,6 +157,7 @@ class LoopFunction(NativeFunction):
         self._to = b.select(b.icmp_unsigned("<", last, self._end), last, self._end)
         b.store(LONG(0), self._count["turns"])
         b.store(LONG(0), self._served)
+        self._hulls.begin()
         self._find_copies()
         self._each_warp(lambda warp: self._copy(warp, self._given, self._near))
         # The row of a warp that goes alone is the same for each.
@@ -160,13 +167,7 @@ class LoopFunction(NativeFunction):
             rows = b.sub(self._rows, b.mul(start, row))
             near.place(self.e, self.function, self.places, self._moves, rows, row)
         self._each_warp(lambda warp: self._move(warp, inward=True))
-        later = b.icmp_unsigned("!=", self._given["later"], LONG(0))
-        for name in _GOES_ON:  # with what the phases before have left
-            records = self._place("records", self._group, 8 * len(RECORD))
-            at = b.gep(records, [LONG(RECORD.index(name))], source_etype=LONG)
-            b.store(b.select(later, b.load(at, typ=LONG), LONG(0)), self._count[name])
-        for name in ("tired", "failed"):
-            self._record(name, LONG(-1))
+        self._begin_records()
         b.branch(self._dispatch)
         self._write_dispatch()
         for number, part in enumerate(self._parts):
@@ -182,13 +183,17 @@ class LoopFunction(NativeFunction):
             self._record(name, word)
         self._count_in(
             parts=counts["parts"], lanes=counts["lanes"],
-            hash_least=counts["hash"], hash_most=counts["hash"],
+            hash_least=counts["hash"], hash_most=counts["hash"], longest=counts["parts"],
         )  # fmt: skip
         self._each_warp(self._look_at)
+        self._return_too(b.shl(b.zext(self._hulls.end(), LONG), LONG(CROSSED.bit_length() - 1)))
         start.add_incoming(self._to, b.block)
         b.cbranch(b.icmp_unsigned("<", self._to, self._end), head, done)
         b.position_at_end(done)
         self._tell()
+        with b.if_then(b.icmp_unsigned("!=", self._given["hulls"], LONG(0))):
+            rows = b.inttoptr(self._given["hulls"], POINTER)
+            self._hulls.write(rows, b.udiv(self._first, self._given["together"]))
         b.ret(b.load(self._stored, typ=LONG))
         self._entry.branch(begin)
         inputs = tuple((key, given) for key, (_, given) in self._inputs.items())
@@ -235,6 +240,17 @@ class LoopFunction(NativeFunction):
         records = self._place("records", self._group, 8 * len(RECORD))
         at = self.b.gep(records, [LONG(RECORD.index(name))], source_etype=LONG)
         self.b.store(word, at)
+
+    def _begin_records(self) -> None:
+        """Starts with what the phases before have left, if any."""
+        b = self.b
+        later = b.icmp_unsigned("!=", self._given["later"], LONG(0))
+        for name in _GOES_ON:
+            records = self._place("records", self._group, 8 * len(RECORD))
+            at = b.gep(records, [LONG(RECORD.index(name))], source_etype=LONG)
+            b.store(b.select(later, b.load(at, typ=LONG), LONG(0)), self._count[name])
+        for name in ("tired", "failed"):
+            self._record(name, LONG(-1))
 
     def _add(self, name: str, word: Value) -> Value:
         total = self.b.add(self.b.load(self._count[name], typ=LONG), word)
@@ -330,6 +346,9 @@ class LoopFunction(NativeFunction):
                 with b.if_then(b.and_(apart, claims)):
                     self._each_warp(lambda warp: self._claim_if_there(warp, part, stores))
             b.branch(self._finish)
+
+    def tell(self, place: Bound, space: str, addresses: Value, size: int, active: Value) -> bool:
+        return self._hulls.tell(place, space, addresses, size, active)
 
     def _return_too(self, bits: Value) -> None:
         self.b.store(self.b.or_(self.b.load(self._stored, typ=LONG), bits), self._stored)

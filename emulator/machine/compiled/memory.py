@@ -20,7 +20,8 @@ from emulator.memory.windows import LOCAL, PARAMETERS, RANK_BITS, SHARED, WINDOW
 
 #: what a segment is told of memory, in words of 8 bytes: addresses of bytes and of tables, sizes
 CONTEXT = (
-    "allocations", "starts", "ends", "shifts", "readable", "writable", "kept", "kept_ends",
+    "allocations", "starts", "ends", "shifts", "readable", "writable", "looked", "kept",
+    "kept_ends",
     "keep", "arena", "stopped",
     "shared", "shared_bytes", "shared_limit", "rows", "cluster_rows", "cluster_size",
     "ledger", "local", "local_bytes", "local_limit", "warps", "places",
@@ -90,8 +91,10 @@ class Memory:
         mask: Value,
         write: bool,
         fail: Callable[[], None],
+        told: bool = False,
     ) -> Value:
-        """The addresses in this process; those of lanes outside of a mask lead nowhere."""
+        """The addresses in this process; those of lanes outside of a mask lead nowhere. `told`:
+        somebody knows where it reads."""
         if space == "shared":
             out = self._in_shared(addresses, size, mask, fail)
         elif space == "local":
@@ -101,7 +104,7 @@ class Memory:
             if window:
                 inside = self.e.builder.and_(addresses, self.e.word(64, (1 << WINDOW_BITS) - 1))
                 addresses = self.e.builder.add(inside, self.e.word(64, window))
-            out = self._anywhere(addresses, size, mask, write, fail)
+            out = self._anywhere(addresses, size, mask, write, fail, told)
         return self.e.select(mask, out, self.nowhere)
 
     @property
@@ -146,7 +149,13 @@ class Memory:
         )
 
     def _anywhere(
-        self, addresses: Value, size: int, mask: Value, write: bool, fail: Callable[[], None]
+        self,
+        addresses: Value,
+        size: int,
+        mask: Value,
+        write: bool,
+        fail: Callable[[], None],
+        told: bool,
     ) -> Value:
         """In global memory, or wherever the window of an address is.
 
@@ -168,7 +177,8 @@ class Memory:
         with builder.if_then(e.any(builder.and_(far, mask)), likely=False):
             builder.store(addresses, self._scratch, align=8)
             arguments = [
-                self.context, self._scratch, e.mask(mask), LONG(size), BIT(write), self.warp, site
+                self.context, self._scratch, e.mask(mask), LONG(size), BIT(write), BIT(told),
+                self.warp, site,
             ]  # fmt: skip
             failed = e.function(_LOCATE, BIT, arguments)
             with builder.if_then(failed, likely=False):
@@ -225,9 +235,9 @@ def field_of(builder: Any, context: Value, name: str) -> Value:
 
 
 def define_locate(module: Any) -> None:
-    """``locate(context, addresses, mask, size, write, warp, site)``: puts addresses in this process
-    where the addresses stood, and the bounds of the last allocation into `site`; whether a lane is
-    out of bounds."""
+    """``locate(context, addresses, mask, size, write, told, warp, site)``: puts addresses in this
+    process where the addresses stood, and the bounds of the last allocation into `site`; whether a
+    lane is out of bounds."""
     if _LOCATE not in module.globals:
         return
     function = module.globals[_LOCATE]
@@ -240,9 +250,9 @@ class _Locate:
     """The body of `locate`: lane by lane, for each the window, then the allocation."""
 
     def __init__(self, function: Any) -> None:
-        context, addresses, mask, size, write, warp, site = function.args
+        context, addresses, mask, size, write, told, warp, site = function.args
         self.context, self.size, self.write, self.warp = context, size, write, warp
-        self.site = site
+        self.site, self.told = site, told
         self.b = b = ir.IRBuilder(function.append_basic_block("entry"))
         self.lane, self.out, self.low, self.high = (b.alloca(LONG) for _ in range(4))
         self.failed = function.append_basic_block("failed")
@@ -366,6 +376,11 @@ class _Locate:
             with b.if_then(b.not_(kept)):
                 b.store(LONG(1), stopped)
             self._require(kept)
+        with b.if_then(b.not_(b.or_(self.write, self.told))):
+            looked = b.gep(
+                b.inttoptr(self._field("looked"), POINTER), [first], source_etype=ir.IntType(8)
+            )
+            b.store(ir.IntType(8)(1), looked)
         start = b.select(self.write, entry("kept", first), entry("starts", first))
         end = b.select(self.write, entry("kept_ends", first), entry("ends", first))
         last, shift = b.sub(end, self.size), entry("shifts", first)

@@ -26,13 +26,17 @@ from emulator.machine.vector.strand import WARP, Strand
 from emulator.ptx.program import Function, Statement
 from emulator.targets import Target
 
-#: seconds that it takes to compile a function, for each part of it, each statement, each copy to
-#: shared memory and each product of matrices beyond that, and a kernel that computes some of these
+#: seconds of steps that pay for compiling a function, for each part of it, each statement, each copy
+#: to shared memory and each product of matrices beyond that, and a kernel that computes some of
+#: these: twice as long as compiling takes, or launches that end soon would take twice as long
 _COMPILING, _COMPILING_PART, _COMPILING_EACH = 0.01, 0.006, 0.001
 _COMPILING_COPY, _COMPILING_PRODUCT, _COMPILING_KERNEL = 0.012, 0.004, 0.15
 
 #: statements of warps that are worth another thread; a product of matrices counts for so many
 WORTH_A_THREAD, _PRODUCT = 1 << 14, 200
+
+#: segments run seldom: what runs often is mostly in a loop
+_SELDOM = True
 
 Step = Callable[[Strand], None]
 #: of a native function: see `NativeFunction`
@@ -51,7 +55,7 @@ def work_of(statements: Sequence[Statement], target: Target) -> int:
 
 
 def seconds_to_compile(statements: Sequence[Statement], target: Target, parts: int = 1) -> float:
-    """The time to compile statements in so many parts, as measured."""
+    """How long statements in so many parts run as steps before they are compiled."""
     products = [x.instruction for x in statements if fits(x, target) or is_wgmma(x)]
     each = _COMPILING_PART * parts + _COMPILING_EACH * len(statements)
     copies = _COMPILING_COPY * sum("copies" in x.effects for x in statements)
@@ -131,7 +135,7 @@ class _Native:
         self._work = work
         self._inputs, self._outputs = translated.inputs, translated.outputs
         self._translated = translated
-        self._function = machine_code.Improved(translated.text, NAME, *SIGNATURE)
+        self._function = machine_code.Improved(translated.text, NAME, *SIGNATURE, seldom=_SELDOM)
 
     def can_run(self, s: Strand) -> bool:
         """True if a strand has all lanes that statements need, and copies are done at once."""

@@ -14,23 +14,42 @@ from numpy.typing import NDArray
 
 from dtypes import Array
 from emulator.arith.fast.kernels import machine_code
+from emulator.arith.fast.threads import in_native_parts
 from emulator.arith.fast.words import LONG, POINTER, Value
 from emulator.arrays import address_of
 
-#: bits of the number of entries of the first table of hashes
-_FEWEST = 10
+#: bits of the number of entries of the first table of hashes; hashes that a thread looks at
+_FEWEST, _PIECE = 10, 1 << 12
 
 
 def one_of_each(hashes: NDArray[np.int64]) -> Array:
     """Where among hashes one of each stands, ascending; mostly there are few different ones."""
-    count, bits = len(hashes), _FEWEST
+    bits, pieces = _FEWEST, -(-len(hashes) // _PIECE)
+    if pieces > 2:
+        # Those of each piece first, in several threads.
+        found, out = _of_pieces(hashes, bits, pieces)
+        if min(found) >= 0:
+            likely = np.concatenate([row[:n] for row, n in zip(out, found, strict=True)])
+            some: Array = likely[one_of_each(hashes[likely])]
+            return some
     while True:
-        table, out = np.zeros(1 << bits, np.int64), np.empty(min(count, 1 << bits - 1), np.int64)
-        arrays = map(address_of, (hashes, table, out))
-        found = _distinct()(*arrays, hashes.strides[0], count, len(table) - 1, len(out))
-        if found >= 0:
-            return out[:found]
+        (count,), (out,) = _of_pieces(hashes, bits, 1)
+        if count >= 0:
+            return out[:count]
         bits += 4
+
+
+def _of_pieces(hashes: Array, bits: int, pieces: int) -> tuple[list[int], Array]:
+    """How many different hashes each piece has, and rows of where one of each stands; -1: more than
+    half of the entries of a table."""
+    count = len(hashes)
+    each = count if pieces == 1 else _PIECE
+    tables = np.zeros((pieces, 1 << bits), np.int64)
+    out = np.empty((pieces, min(each, 1 << bits - 1)), np.int64)
+    cuts = np.minimum(np.arange(pieces + 1) * each, count)
+    arrays = map(address_of, (hashes, tables, out))
+    words = hashes.strides[0], each, tables.shape[1], out.shape[1]
+    return in_native_parts(_distinct(), cuts, pieces, *arrays, *words), out
 
 
 def merged(traces: Array, groups: Array, lengths: Array, parts: int) -> tuple[Array, Array]:
@@ -47,10 +66,15 @@ def merged(traces: Array, groups: Array, lengths: Array, parts: int) -> tuple[Ar
 class _Writer:
     """A function of arrays and then of words of 8 bytes, with variables that start as 0."""
 
-    def __init__(self, name: str, arrays: int, words: int, variables: Sequence[str]) -> None:
-        self.name, self._kinds = name, [ctypes.c_void_p] * arrays + [ctypes.c_int64] * words
+    def __init__(
+        self, name: str, arrays: int, words: int, variables: Sequence[str], before: int = 0
+    ) -> None:
+        """`before`: words that come before the arrays."""
+        word, array = (ctypes.c_int64, LONG), (ctypes.c_void_p, POINTER)
+        given = [word] * before + [array] * arrays + [word] * words
+        self.name, self._kinds = name, [kind for kind, _ in given]
         self._module = ir.Module(name)
-        type_ = ir.FunctionType(LONG, [POINTER] * arrays + [LONG] * words)
+        type_ = ir.FunctionType(LONG, [kind for _, kind in given])
         function = ir.Function(self._module, type_, name)
         self.given = function.args
         self.b = ir.IRBuilder(function.append_basic_block("entry"))
@@ -98,15 +122,22 @@ class _Writer:
 
 @lru_cache(maxsize=1)
 def _distinct() -> Any:
-    """``distinct(hashes, table, out, step, count, mask, most)``: see `one_of_each`. A table of
-    zeros takes the number of a hash, from 1 on; -1: there are more than `most`."""
-    t = _Writer("distinct", 3, 4, ("i", "slot", "known", "found"))
-    (hashes, table, out, step, count, mask, most), b = t.given, t.b
+    """``distinct(first, end, hashes, tables, out, step, piece, entries, most)``: see `_of_pieces`.
+    A table of zeros takes the number of a hash, from 1 on."""
+    t = _Writer("distinct", 3, 4, ("i", "slot", "known", "found"), before=2)
+    (first, end, hashes, tables, rows, step, piece, entries, most), b = t.given, t.b
+    number = b.udiv(first, piece)
+    table, out = (
+        b.gep(array, [b.mul(number, size)], source_etype=LONG)
+        for array, size in ((tables, entries), (rows, most))
+    )
+    mask = b.sub(entries, LONG(1))
+    t["i"] = first
 
     def hash_at(i: Value) -> Value:
         return b.load(b.gep(hashes, [b.mul(i, step)], source_etype=ir.IntType(8)), typ=LONG)
 
-    with t.until(lambda: b.not_(t.less(t["i"], count))):
+    with t.until(lambda: b.not_(t.less(t["i"], end))):
         mine = hash_at(t["i"])
         t["slot"], t["known"] = b.lshr(mine, LONG(40)), LONG(0)
         with t.until(lambda: t.equal(t["known"], 1)):

@@ -237,7 +237,9 @@ def _load(t: NativeFunction, statement: Statement, ins: OrdinaryInstruction) -> 
         active, size = t.active(guard), bits // 8 * len(items)
 
         def load() -> list[Value]:
-            places = t.memory.places(space, t.address(place), size, active, False, t.fail)
+            addresses = t.address(place)
+            told = t.tell(place, space, addresses, size, active)
+            places = t.memory.places(space, addresses, size, active, False, t.fail, told)
             return t.memory.load(places, bits, len(items), active)
 
         if guard is None and len(items) == 1 and (base := t.many(place, space)) is not None:
@@ -270,7 +272,9 @@ def _store(t: NativeFunction, statement: Statement, ins: OrdinaryInstruction) ->
     words = [t.read(item, type_) for item in items_of(statement.operands["b"])]
     space, guard = space_of(statement, place), t.guard(statement)
     active, size = t.active(guard), TYPES[type_].size // 8 * len(words)
-    places = t.memory.places(space, t.address(place), size, active, True, t.fail)
+    addresses = t.address(place)
+    t.tell(place, space, addresses, size, active)
+    places = t.memory.places(space, addresses, size, active, True, t.fail)
     t.memory.store(places, words, active)
     t.has_stored(active)
 

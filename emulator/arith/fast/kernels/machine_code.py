@@ -163,11 +163,14 @@ def written() -> Iterator[None]:
 
 
 class Improved:
-    """A C function of an LLVM module as `function` makes it; one of much text is compiled quickly
-    at first, and once more with all optimisations when it has run long enough to pay for that."""
+    """A C function of an LLVM module as `function` makes it; one of much text, or that is to run
+    `seldom`, is compiled quickly at first, and once more with all optimisations when it has run
+    long enough to pay for that."""
 
-    def __init__(self, ir: str, name: str, result: Any, *arguments: Any) -> None:
-        quick = len(ir) >= _LARGE and not _is_known(_key(ir, _LEVEL))
+    def __init__(
+        self, ir: str, name: str, result: Any, *arguments: Any, seldom: bool = False
+    ) -> None:
+        quick = (seldom or len(ir) >= _LARGE) and not _is_known(_key(ir, _LEVEL))
         make = partial(function, ir, name, result, *arguments)
         self._left = _SECONDS * len(ir) if quick else inf
         self._now = make(level=0 if quick else _LEVEL)

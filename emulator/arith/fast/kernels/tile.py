@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from operator import add, mul
 from typing import NamedTuple
@@ -28,6 +28,14 @@ class _Arrays(NamedTuple):
     value: Value
     exponent: Value
     special: Value
+
+
+class _Dots(NamedTuple):
+    """Elements of one row of D."""
+
+    codes: Word
+    #: lanes to note, where an element means nothing
+    odd: Sequence[Word] = ()
 
 
 class Tile(Transfer):
@@ -257,13 +265,13 @@ class Tile(Transfer):
             dtype = np.float32
             units = {name: self._numbers(name, held) for name, held in units.items()}
 
-        def dots(i: Word, j: Word, c: Word) -> Word:
+        def dots(i: Word, j: Word, c: Word) -> _Dots:
             positions = range(self.positions)
             factors = {
                 p.left: [self._of_left(units[p.left], i, k, dtype) for k in positions],
                 p.right: [self._of_right(units[p.right], i, j, k, dtype) for k in positions],
             }
-            return make(p.arithmetic, self.found, factors["a"], factors["b"], c)
+            return _Dots(make(p.arithmetic, self.found, factors["a"], factors["b"], c))
 
         self._each_vector(dots)
 
@@ -286,8 +294,8 @@ class Tile(Transfer):
         formats = p.arithmetic.a, p.arithmetic.b
         scales = {name: self._ordinary_scales(name) for name in "ab"} if p.scales else {}
 
-        def dots(i: Word, j: Word, c: Word) -> Word:
-            scaled = None
+        def dots(i: Word, j: Word, c: Word) -> _Dots:
+            scaled, found = None, []
             if scales:
                 left = e.load(scales[p.left], i, np.float32).splat(e.width)
                 scaled = left * e.lanes(scales[p.right], j, np.float32)
@@ -295,12 +303,13 @@ class Tile(Transfer):
             def dot_add(fmt: Format, block: list[int], x: Word) -> Word:
                 terms = [self._term(sides, i, j, k, are_powers=True) for k in block]
                 codes, odd = ordinary.dot_add(core, formats, fmt, terms, scaled, x)
-                self._note(odd)
+                found.append(odd)
                 return codes
 
-            return sums.fused(p.arithmetic, self.found, p.k, dot_add, c)
+            return _Dots(sums.fused(p.arithmetic, self.found, p.k, dot_add, c), found)
 
-        self._each_vector(dots)
+        # Rows that meet the same elements of the right side share the loads of these.
+        self._each_vector(dots, together=2 if self.rows is None else 1)
 
     def _general(
         self, units: dict[str, Value], sides: dict[str, _Arrays], core: FusedDotAdd
@@ -317,7 +326,7 @@ class Tile(Transfer):
             for name, side in sides.items():
                 self._classify(name, units[name], side)
 
-        def dots(i: Word, j: Word, c: Word) -> Word:
+        def dots(i: Word, j: Word, c: Word) -> _Dots:
             terms = [self._term(sides, i, j, k, are_powers=False) for k in range(p.k)]
             chunks = [self._scale(scales, i, j, v) for v in range(p.scales)]
             by_k = [chunks[k * p.scales // p.k] for k in range(p.k)] if chunks else []
@@ -327,23 +336,29 @@ class Tile(Transfer):
             def dot_add(fmt: Format, block: list[int], x: Word) -> Word:
                 return sums.dot_add(core, fmt, block, given, x)
 
-            return sums.fused(p.arithmetic, self.found, p.k, dot_add, c)
+            return _Dots(sums.fused(p.arithmetic, self.found, p.k, dot_add, c))
 
         self._each_vector(dots)
 
-    def _each_vector(self, dots: Callable[[Word, Word, Word], Word]) -> None:
-        """Computes all of D: `dots` gives the codes of a row's neighbouring elements from its
-        number, that of the first column, and the codes of C there."""
+    def _each_vector(self, dots: Callable[[Word, Word, Word], _Dots], together: int = 1) -> None:
+        """Computes all of D: `dots` gives a row's neighbouring elements from its number, that of
+        the first column, and the codes of C there; so many rows are computed `together`."""
         e, p = self.e, self.product
         rows, columns = self.block
         with e.loop(p.columns // columns) as y, e.loop(p.rows // rows) as x:
             block = y * (p.rows // rows) + x
             self.prefetch_later(block)
             c = self.load_c(block)
-            with e.loop(columns, step=e.width) as j, e.loop(rows) as i:
-                place = i * columns + j
-                row, column = x * rows + i, y * columns + j
-                e.store(dots(row, column, e.lanes(c, place, self.word)), self.out, place)
+            with e.loop(columns, step=e.width) as j, e.loop(rows, step=together) as i:
+                places = [(i + row) * columns + j for row in range(together)]
+                found = [
+                    dots(x * rows + i + row, y * columns + j, e.lanes(c, place, self.word))
+                    for row, place in enumerate(places)
+                ]
+                for elements_of_row, place in zip(found, places, strict=True):
+                    for odd in elements_of_row.odd:
+                        self._note(odd)
+                    e.store(elements_of_row.codes, self.out, place)
             self.store_d(block)
 
     def _of_left(self, array: Value, i: Word, k: int, dtype: DTypeLike) -> Word:
