@@ -6,8 +6,8 @@
   instruction all of k counts), the median of some runs after one that does not count. "NumPy is"
   says how many times faster NumPy's float32 matmul of the same size is, measured just before.
 - batches: `execute` on many warps or warpgroups. "gemm is" says how many times faster `gemm` does
-  the same multiply-adds, measured in turns with each batch; "one by one": than one call for each
-  warpgroup.
+  the same multiply-adds, measured in turns with each batch, by the clock and in CPU time; "one by
+  one": than one call for each warpgroup.
 - recorded: launches of the kernels in tests/golden in CPU seconds. "cold" and "warm" are the first
   launch of a process with an empty and with a filled cache; "ratio" compares later launches with
   those of engine "vector". "check" is engine "vector" with check=True.
@@ -114,20 +114,21 @@ def seconds(work: Callable[[], object], repeat: int) -> list[float]:
     return times
 
 
-def warm(work: Callable[[], object]) -> float:
-    """The time of one run after others that have taken 20 ms."""
+def warm(work: Callable[[], object]) -> tuple[float, float]:
+    """The time of one run after others that have taken 20 ms: by the clock, and of processors."""
     until = time.perf_counter() + 0.02
     while time.perf_counter() < until:
         work()
-    return seconds(work, 1)[0]
+    start, spent = time.perf_counter(), time.process_time()
+    work()
+    return time.perf_counter() - start, time.process_time() - spent
 
 
-def in_turns(works: Sequence[Callable[[], object]], repeat: int) -> list[float]:
-    """Median times of works that are run in turns, so that a processor whose speed changes changes
-    the times of all; warm, or the time of a short one would be mostly that of memory which the
-    others have taken its caches from."""
-    rounds = [[warm(work) for work in works] for _ in range(repeat)]
-    return [statistics.median(times) for times in zip(*rounds, strict=True)]
+def in_turns(works: Sequence[Callable[[], object]], repeat: int) -> np.ndarray:
+    """Median times ``(works, 2)``, by the clock and of processors, of works that are run in turns,
+    so that a processor whose speed changes changes the times of all; warm, or the time of a short
+    one would be mostly that of memory which the others have taken its caches from."""
+    return np.median([[warm(work) for work in works] for _ in range(repeat)], axis=0)
 
 
 def operands(
@@ -293,7 +294,8 @@ def batch_works(batch: Batch) -> tuple[list[Callable[[], object]], int]:
 
 
 def batches(size: int, repeat: int) -> None:
-    print(f"{'execute on batches':92} {'count':>6} {'GMAC/s':>8} {'gemm is':>8} one by one")
+    heads = f"{'count':>6} {'GMAC/s':>8} {'gemm is':>8} {'CPU':>8}   one by one"
+    print(f"{'execute on batches':92} {heads}")
     for batch in BATCHES:
         works, multiply_adds = batch_works(batch)
         ins = Instruction.parse(batch.beside)
@@ -306,8 +308,8 @@ def batches(size: int, repeat: int) -> None:
         where = f" {batch.swizzle}-byte swizzle" if "wgmma" in batch.opcode else ""
         name = short(batch.opcode) + where
         name += ", A in memory" if batch.a_in_memory else ""
-        ratios = (f"{x / multiply_adds * size**3 / ideal:7.1f}×" for x in took)
-        rate = multiply_adds / took[0] / 1e9
+        ratios = (" ".join(f"{x:7.1f}×" for x in y / multiply_adds * size**3 / ideal) for y in took)
+        rate = multiply_adds / took[0][0] / 1e9
         print(f"{name:92} {batch.count:6} {rate:8.3f} {'   '.join(ratios)}", flush=True)
 
 

@@ -114,7 +114,7 @@ def test_a_slip_is_noticed(expected, monkeypatch):
 
     def wrong(frame, chosen, live):
         made = beside(frame, chosen, live)
-        made.registers = [x if x is None else np.roll(x, 1) for x in made.registers]
+        made.registers = {i: np.roll(x, 1) for i, x in made.registers.items()}
         return made
 
     monkeypatch.setattr(Frame, "beside", wrong)

@@ -14,6 +14,7 @@ Arrays are never changed in place: whoever writes a register puts a new one ther
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -62,6 +63,12 @@ def _together(parts: Sequence[tuple[Words, Lanes | slice]], count: int) -> Words
     return out
 
 
+@lru_cache(maxsize=1024)
+def indexes_of(live: int) -> frozenset[int]:
+    """The registers in the bits `live`."""
+    return frozenset(i for i, bit in enumerate(reversed(f"{live:b}")) if bit == "1")
+
+
 class Frame(CallFrame):
     """One call of a function: its registers, as far as this strand has read or written them."""
 
@@ -82,17 +89,18 @@ class Frame(CallFrame):
             if places is not None:
                 self.stack = _at(base.stack, places)
         self.lanes = lanes
-        #: what the registers are taken from that are None here, and where the lanes stand in it
+        #: what the registers are taken from that are not here, and where the lanes stand in it
         self.base, self.places = base, places
-        self.registers: list[Array | None] = [None] * len(function.registers)
-        #: what was taken from there, by index: all else was written
+        #: by index: kernels have thousands, of which few are alive
+        self.registers: dict[int, Array] = {}
+        #: what was taken from the base: all else was written
         self.fetched: dict[int, Array] = {}
         #: the frames below hold no more than what is read once this one returns
         self.callers_forgot = False
 
     def read(self, index: int) -> Array:
         """The words of a register; zeros where nothing ever wrote it."""
-        words = self.registers[index]
+        words = self.registers.get(index)
         return self._fetch(index) if words is None else words
 
     def take(self, index: int, other: Frame, given: int) -> None:
@@ -103,7 +111,7 @@ class Frame(CallFrame):
         frame: Frame | None = self
         zero = self.function.registers[index].zero
         while frame is not None:
-            words = frame.registers[index]
+            words = frame.registers.get(index)
             if words is not None:
                 return words is not zero
             frame = frame.base
@@ -111,13 +119,12 @@ class Frame(CallFrame):
 
     def _fetch(self, index: int) -> Array:
         base = self.base
-        while base is not None and base.registers[index] is None:
+        while base is not None and index not in base.registers:
             base = base.base
         if base is None:
             words: Array = self.function.registers[index].zero
         else:
             held = base.registers[index]
-            assert held is not None
             words = held if len(held) == 1 else held.take(self._places(base), 0)
         self.registers[index] = self.fetched[index] = words
         return words
@@ -131,11 +138,7 @@ class Frame(CallFrame):
     def written(self) -> list[int]:
         """The registers that hold something else than what was fetched."""
         fetched = self.fetched
-        return [
-            i
-            for i, words in enumerate(self.registers)
-            if words is not None and words is not fetched.get(i)
-        ]
+        return [i for i, words in self.registers.items() if words is not fetched.get(i)]
 
     def beside(self, chosen: Lanes, live: int) -> Frame:
         """The frame of some of the lanes, at positions here, on the same base: of what this one
@@ -143,9 +146,9 @@ class Frame(CallFrame):
         assert self.places is not None
         made = Frame(self.function, self.lanes[chosen], self.base, places=self.places[chosen])
         made.stack = _at(self.stack, chosen)
-        fetched, registers = self.fetched, made.registers
-        for index, words in enumerate(self.registers):
-            if words is not None and live >> index & 1:
+        fetched, registers, alive = self.fetched, made.registers, indexes_of(live)
+        for index, words in self.registers.items():
+            if index in alive:
                 held = registers[index] = words if len(words) == 1 else words.take(chosen, 0)
                 if words is fetched.get(index):
                     made.fetched[index] = held
@@ -153,12 +156,9 @@ class Frame(CallFrame):
 
     def keep(self, live: int) -> None:
         """Keeps the words of the registers in the bits `live` alone."""
-        registers, fetched = self.registers, self.fetched
-        for index, bit in enumerate(reversed(f"{live:0{len(registers)}b}")):
-            if bit == "0":
-                registers[index] = None
-        for index in [i for i, words in fetched.items() if registers[i] is not words]:
-            del fetched[index]
+        alive = indexes_of(live)
+        self.registers = registers = {i: x for i, x in self.registers.items() if i in alive}
+        self.fetched = {i: x for i, x in self.fetched.items() if registers.get(i) is x}
 
     def absorb(self, children: Sequence[Frame]) -> None:
         """Takes what `children`, frames of the same call on parts of the lanes, have written."""
@@ -168,7 +168,6 @@ class Frame(CallFrame):
             places: Lanes | None = None
             for index in child.written():
                 words = child.registers[index]
-                assert words is not None
                 if len(child.lanes) == count:
                     changed[index] = words
                     continue
@@ -398,8 +397,8 @@ def joined(parts: Sequence[Frame], lanes: Lanes, order: Lanes, live: int) -> Fra
     made = Frame(parts[0].function, lanes, local=parts[0].local)
     ends = np.split(np.argsort(order), np.cumsum([len(part.lanes) for part in parts])[:-1])
     made.stack = _together([(x.stack, at) for x, at in zip(parts, ends, strict=True)], len(lanes))
-    for index in range(len(made.registers)):
-        if live >> index & 1 and any(part.was_written(index) for part in parts):
+    for index in indexes_of(live):
+        if any(part.was_written(index) for part in parts):
             made.registers[index] = _joined(parts, index, order)
     return made
 
