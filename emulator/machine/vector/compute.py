@@ -30,24 +30,24 @@ def step(statement: Statement, function: Function) -> Step:
 
 
 class _Rule:
-    """What a statement computes: `call` gives its result, or a tuple of several, by its rule's text
+    """What a statement computes: `result` gives its result, or a tuple of several, by its rule's text
     and after many calls by the function that the text comes to."""
 
-    __slots__ = ("_left", "_made_of", "_text", "call")
+    __slots__ = ("_left", "_made_of", "_text", "result")
 
     def __init__(self, ins: Any, selectors: dict[str, str], results: int) -> None:
         text, self._left = bind_arrays(ins, **selectors), _OFTEN
         self._text: Bound = text if results > 1 else lambda *words: first_of(text(*words))
         self._made_of = ins, tuple(selectors.items()), results
-        self.call: Bound = self._counted
+        self.result: Bound = self._counted
 
     def _counted(self, *words: Array | int) -> Any:
         self._left -= 1
         if self._left <= 0:
-            self.call = self._text
+            self.result = self._text
             if all(isinstance(x, int) or x.ndim == 1 for x in words):
                 kinds = tuple(x if isinstance(x, int) else x.dtype for x in words)
-                self.call = _traced(*self._made_of, kinds) or self._text
+                self.result = _traced(*self._made_of, kinds) or self._text
         return self._text(*words)
 
 
@@ -80,19 +80,19 @@ def _in_all(rule: _Rule, reads: list[Read], write: Write) -> Step:
     """Writes the one result in all lanes: most statements, so that each call counts."""
     if len(reads) == 1:
         (one,) = reads
-        return lambda s: write(s, rule.call(one(s)), None)
+        return lambda s: write(s, rule.result(one(s)), None)
     if len(reads) == 2:
         one, two = reads
-        return lambda s: write(s, rule.call(one(s), two(s)), None)
+        return lambda s: write(s, rule.result(one(s), two(s)), None)
     if len(reads) == 3:
         one, two, three = reads
-        return lambda s: write(s, rule.call(one(s), two(s), three(s)), None)
-    return lambda s: write(s, rule.call(*[read(s) for read in reads]), None)
+        return lambda s: write(s, rule.result(one(s), two(s), three(s)), None)
+    return lambda s: write(s, rule.result(*[read(s) for read in reads]), None)
 
 
 def _in_some(rule: _Rule, reads: list[Read], writes: list[Write]) -> Masked:
     def run(s: Strand, mask: Array | None) -> None:
-        results = rule.call(*[read(s) for read in reads])
+        results = rule.result(*[read(s) for read in reads])
         if len(writes) == 1:
             writes[0](s, results, mask)
             return
