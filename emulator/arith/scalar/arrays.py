@@ -20,6 +20,7 @@ UFUNCS: dict[str, np.ufunc] = {
     "add": np.add, "min": np.minimum, "max": np.maximum,
     "and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor,
 }  # fmt: skip
+_FLOAT32 = np.dtype(np.float32)
 _LOW, _HALF = np.uint64(0xFFFFFFFF), np.uint64(32)
 
 
@@ -109,7 +110,7 @@ class ArrayWords:
 
     @staticmethod
     def fused(x: Array, y: Array, z: Array) -> Array:
-        if x.dtype == np.float32:
+        if x.dtype == _FLOAT32:
             return _fused_f32(x, y, z)
         a, b, c = (np.asarray(number).view(np.uint64) for number in (x, y, z))
         return fused_multiply_add(FORMATS["f64"], a, b, c).view(np.float64)
@@ -173,7 +174,7 @@ def _fused_f32(x: Array, y: Array, z: Array) -> Array:
     may be wrong where the first one lies half way between two numbers of float32, as any below its
     normal range may but 0."""
     total = x.astype(np.float64) * y
-    if np.shape(z) == np.shape(total):
+    if z.shape == total.shape:
         total += z
     else:
         total = total + z
