@@ -26,9 +26,9 @@ from emulator.machine.vector.strand import WARP, Strand
 from emulator.ptx.program import Function, Statement
 from emulator.targets import Target
 
-#: seconds of steps that pay for compiling a function, for each part of it, each statement, each copy
-#: to shared memory and each product of matrices beyond that, and a kernel that computes some of
-#: these: twice as long as compiling takes, or launches that end soon would take twice as long
+#: seconds of steps before a function is compiled, for each part of it, each statement, each copy to
+#: shared memory and each product of matrices beyond that, and a kernel that computes some of these:
+#: twice what compiling takes, so that whoever then needs it no more has waited half as long again
 _COMPILING, _COMPILING_PART, _COMPILING_EACH = 0.01, 0.006, 0.001
 _COMPILING_COPY, _COMPILING_PRODUCT, _COMPILING_KERNEL = 0.012, 0.004, 0.15
 
