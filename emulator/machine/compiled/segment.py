@@ -26,11 +26,10 @@ from emulator.machine.vector.strand import WARP, Strand
 from emulator.ptx.program import Function, Statement
 from emulator.targets import Target
 
-#: seconds of steps that pay for compiling a function, for each part of it, each statement, each copy
-#: to shared memory and each product of matrices beyond that, and a kernel that computes some of
-#: these: twice as long as compiling takes, or launches that end soon would take twice as long
-_COMPILING, _COMPILING_PART, _COMPILING_EACH = 0.01, 0.006, 0.001
-_COMPILING_COPY, _COMPILING_PRODUCT, _COMPILING_KERNEL = 0.012, 0.004, 0.15
+#: seconds that it takes to compile a function, for each part of it, each statement, each copy to
+#: shared memory and each product of matrices beyond that, and a kernel that computes some of these
+_COMPILING, _COMPILING_PART, _COMPILING_EACH = 0.004, 0.003, 0.0006
+_COMPILING_COPY, _COMPILING_PRODUCT, _COMPILING_KERNEL = 0.009, 0.001, 0.1
 
 #: statements of warps that are worth another thread; a product of matrices counts for so many
 WORTH_A_THREAD, _PRODUCT = 1 << 14, 200
@@ -55,7 +54,7 @@ def work_of(statements: Sequence[Statement], target: Target) -> int:
 
 
 def seconds_to_compile(statements: Sequence[Statement], target: Target, parts: int = 1) -> float:
-    """How long statements in so many parts run as steps before they are compiled."""
+    """The time to compile statements in so many parts, as measured."""
     products = [x.instruction for x in statements if fits(x, target) or is_wgmma(x)]
     each = _COMPILING_PART * parts + _COMPILING_EACH * len(statements)
     copies = _COMPILING_COPY * sum("copies" in x.effects for x in statements)

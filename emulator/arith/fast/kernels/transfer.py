@@ -33,7 +33,7 @@ Runs = tuple[int, ...]
 Known = Mapping[str, Sequence[int]]
 
 #: bytes of C and D from a block of wgmma to that asked for meanwhile
-_BYTES_AHEAD = 1 << 13
+_BYTES_AHEAD = 1 << 14
 #: lanes of the longest vectors that kernels have
 _LANES = 16
 
