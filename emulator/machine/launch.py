@@ -36,7 +36,7 @@ from emulator.machine.system.device_launches import (
     GridRequest,
 )
 from emulator.machine.system.heap import Heap
-from emulator.machine.turns import Turn, taken
+from emulator.machine.turns import Turn, launching, taken
 from emulator.memory.arena import Arena
 from emulator.memory.windows import PARAMETERS
 from emulator.ptx.module import BoundKernel, BoundModule
@@ -195,7 +195,7 @@ class Launch:
         if self.seed is not None and engine == "reference" and self.async_order != "random":
             raise UnsupportedError("seed: engine='reference' has one order of warps alone")
         try:
-            with taken(self._turns()):
+            with taken(self._turns()), launching():
                 return self._run(engine)
         except Failure as failure:  # of the whole launch: no statement is to blame
             raise KernelError(failure.kind, failure.reason) from None

@@ -1,8 +1,11 @@
 """Launches of several Python threads take turns where they share memory: the variables of a Module,
-or a `Memory`. Each launch copies these in and out, so two at a time would lose updates."""
+or a `Memory`. Each launch copies these in and out, so two at a time would lose updates. Arrays that
+are given to several of them have no turns; but who may put back bytes of an array, as they were
+before, must be `alone`."""
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -18,6 +21,44 @@ class Turn:
 
     def __reduce__(self) -> tuple[type[Turn], tuple[()]]:
         return Turn, ()
+
+
+class _UnderWay:
+    """The launches of all Python threads."""
+
+    def __init__(self) -> None:
+        self.lock, self.count = threading.Lock(), 0
+
+
+_under_way = _UnderWay()
+if hasattr(os, "register_at_fork"):
+    # A forked child has the launch that forks, if any, and none of other threads.
+    os.register_at_fork(after_in_child=lambda: setattr(_under_way, "lock", threading.Lock()))
+
+
+@contextmanager
+def launching() -> Iterator[None]:
+    """A launch, which begins when nobody is `alone` any more."""
+    with _under_way.lock:
+        _under_way.count += 1
+    try:
+        yield
+    finally:
+        with _under_way.lock:
+            _under_way.count -= 1
+
+
+@contextmanager
+def alone() -> Iterator[bool]:
+    """Whether no other launch is under way; if so, none begins meanwhile."""
+    lock = _under_way.lock
+    if not lock.acquire(blocking=False):
+        yield False  # another is alone, begins or ends
+        return
+    try:
+        yield _under_way.count <= 1
+    finally:
+        lock.release()
 
 
 class _Thread(threading.local):

@@ -1,11 +1,15 @@
 """Trials: thread blocks that run whole at the same time, and what is taken back."""
 
+import threading
+from contextlib import nullcontext
+
 import numpy as np
 import pytest
 from test_compiled_engine import U32, ended, kernel, words
 from test_whole_kernels import four_threads  # noqa: F401
 
 from emulator import Memory, Module
+from emulator.machine import launch as launches
 from emulator.machine.compiled import loops, trials
 from emulator.machine.compiled.engine import CompiledWave
 from emulator.memory.arena import Arena
@@ -60,7 +64,8 @@ NONE = {
     "warps that look at each other's shared memory without a barrier": (
         f"{_LOAD} {_LOOP} mad.lo.u32 %r7, %r3, 4, 1024; st.shared.u32 [%r7], %r5; {_WORK} "
         f"st.global.u32 [%rd1], %r5; {_WORK} xor.b32 %r7, %r7, 128; ld.shared.u32 %r8, [%r7]; "
-        "st.global.u32 [%rd2], %r8;"),
+        "st.global.u32 [%rd2], %r8;"
+    ),
 }
 
 
@@ -99,6 +104,44 @@ def test_trials(name, four_threads, monkeypatch):  # noqa: F811
 @pytest.mark.parametrize("name", NONE)
 def test_no_trial(name, four_threads, monkeypatch):  # noqa: F811
     assert outcome(name, monkeypatch) == []
+
+
+def launched_meanwhile(monkeypatch):
+    """An array of which one launch stores the first half, in vain at first, and another one of
+    another Python thread the second, while the trial of the first ends."""
+    module, data, others = Module(kernel(TRIALS["backward"][0])), np.zeros(1536, U32), []
+
+    def launch(part):
+        module["go"].launch(12, 64, [words(768), data[part:]], engine="compiled")
+
+    end = trials.Trials.end
+
+    def end_late(self, *given, **more):
+        if not others:
+            others.append(threading.Thread(target=launch, args=(768,)))
+            others[0].start()
+            others[0].join(1)
+        return end(self, *given, **more)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(trials.Trials, "end", end_late)
+        module["go"].launch(12, 64, [words(768), data], engine="compiled")
+        others[0].join()
+    alone = np.zeros(768, U32)
+    module["go"].launch(12, 64, [words(768), alone], engine="compiled")
+    return data.tobytes(), alone.tobytes() * 2
+
+
+def test_what_another_launch_stores_is_not_taken_back(four_threads, monkeypatch):  # noqa: F811
+    found, expected = launched_meanwhile(monkeypatch)
+    assert found == expected
+
+
+def test_another_launch_is_noticed(four_threads, monkeypatch):  # noqa: F811
+    """It need not wait until a trial is over."""
+    monkeypatch.setattr(launches, "launching", nullcontext)
+    found, expected = launched_meanwhile(monkeypatch)
+    assert found != expected
 
 
 def test_no_trial_of_an_array_at_two_addresses(four_threads, monkeypatch):  # noqa: F811

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from functools import reduce
 from math import inf
 from operator import or_
@@ -50,6 +51,7 @@ from emulator.machine.compiled.traces import merged, one_of_each
 from emulator.machine.compiled.translation import need_all_lanes, need_no_delay, stay_apart
 from emulator.machine.compiled.trials import Trials, bases_of, tells_warps
 from emulator.machine.shared.products import is_wgmma
+from emulator.machine.turns import alone
 from emulator.machine.vector.fragments import is_whole
 from emulator.machine.vector.mbarriers import wake
 from emulator.machine.vector.strand import WARP, WARPGROUP, Strand
@@ -250,8 +252,9 @@ class Loop:
         while True:
             size = bytes_of_number(len(self.parts))
             call = _Call(s, layout, limit, turns, room, together, np.dtype(f"uint{8 * size}"))
-            many = threads if trial or self._apart else 1
-            stays = self._native.run(s, layout, call, many, trial=trial)
+            with alone() if trial else nullcontext(False) as trial:
+                many = threads if trial or self._apart else 1
+                stays = self._native.run(s, layout, call, many, trial=trial)
             longest = call.total("longest") * (2 if call.is_over else 1)
             self._longest_trace = min(_MOST_PARTS, max(self._longest_trace // 2, longest))
             if not stays:
