@@ -30,8 +30,8 @@ def step(statement: Statement, function: Function) -> Step:
 
 
 class _Rule:
-    """What a statement computes: `result` gives its result, or a tuple of several, by its rule's text
-    and after many calls by the function that the text comes to."""
+    """What a statement computes: `result` gives it, or a tuple of several, by its rule's text and
+    after many calls by the function that the text comes to."""
 
     __slots__ = ("_left", "_made_of", "_text", "result")
 
