@@ -140,7 +140,8 @@ class Table(NamedTuple):
     writable: NDArray[np.bool_]
     #: whether native code has read there what it told nobody, see `was_read`
     looked: NDArray[np.bool_]
-    #: the addresses of the bytes that the journal keeps, or need not keep
+    #: the addresses of the bytes that the journal keeps, or need not keep; none: from the end to
+    #: the start. Native code may see one of both change before the other: that is never more
     kept: Indexes
     kept_ends: Indexes
 
@@ -465,11 +466,12 @@ class Arena:
             self._keeps(made, start, end)
 
     def _keeps(self, made: Allocation, start: int, end: int) -> None:
-        self._kept[made] = start, end
+        # Native code looks into the table as soon as `keep` finds the bytes here.
         if self._table is not None:
             row = self._index(made) + 1
             self._table.kept[row] = made.address + start
             self._table.kept_ends[row] = made.address + end
+        self._kept[made] = start, end
 
     @contextmanager
     def expecting(self, low: int, high: int) -> Iterator[None]:
@@ -528,7 +530,7 @@ class Arena:
         table = self.table()
         self._trial = len(self._journal), self._kept, np.array([table.kept, table.kept_ends])
         self._kept = {}
-        table.kept[:] = table.kept_ends[:] = table.starts.view(np.int64)
+        table.kept[:], table.kept_ends[:] = table.ends, table.starts.view(np.int64)
         table.looked[:] = False
 
     def shares_bytes(self) -> bool:
@@ -717,7 +719,7 @@ class Arena:
                     not x.freed,
                     not x.freed and x.writable,
                     False,
-                    *self._kept.get(x, _NOTHING),
+                    *self._kept.get(x, (x.size, 0)),
                 )
                 for x in every
             ]

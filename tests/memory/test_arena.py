@@ -1,6 +1,7 @@
 """Allocations, their rooms, and the undo journal."""
 
 import pickle
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -101,6 +102,33 @@ def test_the_journal_keeps_at_once_what_is_expected(size):
     assert (held == before).all()
     arena.keep(other, 0, 4)
     assert arena._kept[other] == (0, 64)
+
+
+def test_native_code_of_other_threads_sees_what_is_kept_at_any_time():
+    """It asks once, then looks into the table; and sees one bound change before the other."""
+    arena, seen = Arena(), []
+    made = arena.allocate("large", 1 << 20, held=np.zeros(1 << 20, np.uint8))
+
+    def in_table():
+        table = arena.table()
+        return int(table.kept[1]) - made.address, int(table.kept_ends[1]) - made.address
+
+    class Kept(dict):
+        def __setitem__(self, key, interval):
+            seen.append(interval)
+            assert in_table() == interval
+            super().__setitem__(key, interval)
+
+    arena._kept = Kept()
+    nothing = in_table()
+    arena.keep(made, 1 << 17, (1 << 17) + 4)
+    arena.begin_trial()
+    assert nothing == in_table() == (made.size, 0)
+    arena.take_back()
+    arena.keep(made, 0, 4)
+    steps = [nothing, *seen]
+    assert len(steps) == 3
+    assert all(a[0] >= b[0] and a[1] <= b[1] for a, b in pairwise(steps))
 
 
 def test_the_journal_keeps_no_more_than_it_needs_where_too_much_is_expected():
