@@ -153,6 +153,21 @@ def test_phases(name, four_threads, no_trials, monkeypatch):
     assert begun[:2] == [loop_function.APART, loop_function.SERIAL]
 
 
+@pytest.mark.parametrize("work", [1, 1 << 30])
+def test_a_run_of_statements_is_a_whole_kernel_of_many_threads(work, four_threads, monkeypatch):
+    """Few threads call it as a segment."""
+    monkeypatch.setattr(loop, "WORTH_A_THREAD", work)
+    seen = []
+    call = Loop.__call__
+    monkeypatch.setattr(
+        Loop, "__call__", lambda self, *given, **more: seen.append(1) or call(self, *given, **more)
+    )
+    body = "ld.global.u32 %r4, [%rd1]; mad.lo.u32 %r4, %r4, %r4, 7; st.global.u32 [%rd2], %r4;"
+    held, _ = assert_same(kernel(body), 12, 64, [words(768), np.zeros(768, U32)])
+    assert bool(seen) == (work == 1)
+    assert held[1] == (words(768) * words(768) + U32(7)).tobytes()
+
+
 def test_a_block_alone_stores_first_and_last(four_threads):
     assert_same(kernel(STORES["work, store, work, store"]), 1, 64, [words(64), np.zeros(64, U32)])
 

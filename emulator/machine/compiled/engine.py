@@ -100,17 +100,15 @@ class LazyBlocks(Blocks):
             self._seconds[first] = 0.0  # The first time makes what the next ones have.
             return
         loop = self.loops.get(first)
-        if loop is not None and not loop.gives_up:
-            loop.took(seconds)
+        if loop is not None and not loop.gives_up and loop.took(seconds):
             return
         self._seconds[first] += seconds
         if self._seconds[first] <= _COLD * (1 + len(block.statements) / _STATEMENTS):
             return
         self.find_loops(first)
         loop = self.loops.get(first)
-        if loop is not None and not loop.gives_up:
-            loop.took(sum(self._seconds[part.pc] for part in loop.parts))
-        else:
+        run = 0.0 if loop is None else sum(self._seconds[part.pc] for part in loop.parts)
+        if loop is None or loop.gives_up or not loop.took(run):
             self[first] = self._with_segments(block)
 
 

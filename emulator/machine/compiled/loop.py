@@ -134,9 +134,11 @@ class Loop:
         if has_phases and parts[0].pc == function.first:
             self.bases = bases_of(statements)
         self._tells_warps = self.bases is not None and tells_warps(statements)
-        if not has_phases or len(self.serial) == len(parts):
+        if not has_phases or (len(self.serial) == len(parts) and self.bases is None):
             self.serial = {}
         self._apart = not self._in_step and (bool(self.serial) or stay_apart(statements))
+        #: it is a run of statements, which few warps call faster as a segment
+        self._is_run = len(parts) == 1 and not parts[0].goes_back
         #: for how many threads its barriers are, 0: all of a block
         self._barriers = {threads_of_barrier(x.barrier) for x in parts if x.barrier is not None}
         self._polls = any(part.polls for part in parts if part.goes_back)
@@ -155,9 +157,10 @@ class Loop:
         self._budget = Budget(seconds)
         self._native: _Native | None = None
 
-    def took(self, seconds: float) -> None:
-        """Parts ran as steps for so long."""
+    def took(self, seconds: float) -> bool:
+        """Parts ran as steps for so long; False: a segment is to run them from now on."""
         self._budget.charge(seconds)
+        return not self._is_run or self._budget.left > 0
 
     @property
     def gives_up(self) -> bool:
@@ -181,6 +184,9 @@ class Loop:
 
     def can_run(self, s: Strand) -> bool:
         if self._budget.left > 0:
+            return False
+        grid = s.wave.grid
+        if self._is_run and grid.total * grid.threads * self._work < WARP * WORTH_A_THREAD:
             return False
         if not self._fits(s):
             self._refused += 1

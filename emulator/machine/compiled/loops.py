@@ -77,7 +77,7 @@ def loops_of(program: Program, function: Function, target: Target) -> list[tuple
             out += [*inner, *_in_cycles([x for x in loop if x.pc not in apart])]
     if _count(parts) <= max(_SHORT, 2 * sum(map(_count, out))) or not out:
         whole = [_simplified(part, program, function) for part in parts]
-        if len(whole) > 1 and all(_fits(x, function, target, whole=True) for x in whole):
+        if whole and all(_fits(x, function, target, whole=True) for x in whole):
             return [tuple(whole)]
     return [loop for loop in out if not _only_waits(loop)]
 
