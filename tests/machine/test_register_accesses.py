@@ -153,6 +153,28 @@ def test_what_is_wrong_is_refused_alike(statement):
     assert found[0] == found[1] and isinstance(found[0], tuple)
 
 
+#: each block reads one word of its own, and neighbours of it
+ALIKE = """
+ shl.b32 %r5, %r0, 2; add.u32 %r3, %r2, %r5; mad.lo.u32 %r6, %r1, 1000, %r0;
+ st.shared.u32 [%r3], %r6;
+ bar.sync 0; add.u32 %r4, %r2, 64; ld.shared.v2.u32 {%r7, %r8}, [%r4+8]; ld.shared.u16 %r6, [%r4+2];
+ mad.lo.u32 %r9, %r7, 31, %r8; add.u32 %r9, %r9, %r6; bar.sync 0; st.shared.u32 [%r4+32], %r0;
+ bar.sync 0; ld.shared.u32 %r6, [%r4+32]; mad.lo.u32 %r9, %r9, 31, %r6;
+"""
+
+
+def test_words_that_a_block_reads_alike(monkeypatch):
+    assert ended("vector", ALIKE) == ended("reference", ALIKE)
+    load = bases.load
+
+    def wrong(s, access):
+        found = load(s, access)
+        return found and [x[::-1] for x in found]
+
+    monkeypatch.setattr(bases, "load", wrong)
+    assert ended("vector", ALIKE) != ended("reference", ALIKE)
+
+
 #: the first warp waits for what the second one stores later
 LATE = """
  setp.ge.u32 %p1, %r0, 32; shl.b32 %r5, %r0, 2; xor.b32 %r6, %r5, 128;

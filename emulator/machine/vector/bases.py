@@ -28,7 +28,7 @@ _MOST = 8
 class Base:
     """The addresses of all lanes that a register holds."""
 
-    __slots__ = ("bits", "high", "key", "low", "places", "rises", "words")
+    __slots__ = ("bits", "each", "high", "key", "low", "places", "rises", "words")
 
     def __init__(self, words: Array) -> None:
         self.words = words
@@ -37,6 +37,8 @@ class Base:
         #: the memory and the unit that `places` count
         self.key: tuple[object, ...] = ()
         self.places: Places = np.zeros(0, np.int64)
+        #: lanes beside each other that share a place, more than one where a block reads one word
+        self.each = 1
         #: whether the places of lanes ascend, so that no two are the same; None: not yet known
         self.rises: bool | None = None
 
@@ -71,7 +73,9 @@ def load(s: Strand, access: Access) -> list[Array] | None:
     found = _find(s, access, False)
     if found is None:
         return None
-    views, places, _ = found
+    views, places, base = found
+    if base.each > 1:
+        return [view.take(places).repeat(base.each) for view in views]
     return [view.take(places) for view in views]
 
 
@@ -161,7 +165,7 @@ def _in_arena(
     if base.key != key:
         places = base.words.view(np.int64) - first
         places >>= unit.bit_length() - 1
-        base.key, base.places, base.rises = key, places, None
+        base.key, base.places, base.rises, base.each = key, places, None, 1
     return view, first
 
 
@@ -181,8 +185,11 @@ def _in_rows(
         return None
     key = space, unit, row_bytes, origin
     if base.key != key:
+        base.each = 1
         if len(base.words) == 1 and rows[0] == rows[-1]:
             rows = rows[:1]
+        elif len(base.words) == 1 and space != "local" and len(s) == wave.lanes:
+            rows, base.each = np.arange(len(wave.ctas)), wave.lanes_per_cta
         shift = unit.bit_length() - 1
         places = rows * (row_bytes >> shift)
         places = places + _numbers(base.words >> shift) - (origin >> shift)
