@@ -51,14 +51,16 @@ def launching() -> Iterator[None]:
 @contextmanager
 def alone() -> Iterator[bool]:
     """Whether no other launch is under way; if so, none begins meanwhile."""
-    lock = _under_way.lock
-    if not lock.acquire(blocking=False):
-        yield False  # another is alone, begins or ends
-        return
-    try:
-        yield _under_way.count <= 1
-    finally:
-        lock.release()
+    with ExitStack() as stack:
+        lock = _under_way.lock
+        # If not, another is alone, begins or ends.
+        is_alone = lock.acquire(blocking=False)
+        if is_alone:
+            stack.callback(lock.release)
+            is_alone = _under_way.count <= 1
+        if not is_alone:
+            stack.close()  # others may begin
+        yield is_alone
 
 
 class _Thread(threading.local):

@@ -10,6 +10,7 @@ from test_whole_kernels import four_threads  # noqa: F401
 
 from emulator import Memory, Module
 from emulator.machine import launch as launches
+from emulator.machine import turns
 from emulator.machine.compiled import loops, trials
 from emulator.machine.compiled.engine import CompiledWave
 from emulator.memory.arena import Arena
@@ -135,6 +136,15 @@ def launched_meanwhile(monkeypatch):
 def test_what_another_launch_stores_is_not_taken_back(four_threads, monkeypatch):  # noqa: F811
     found, expected = launched_meanwhile(monkeypatch)
     assert found == expected
+
+
+def test_who_is_not_alone_holds_nobody_off():
+    with turns.launching(), turns.alone() as first, turns.alone() as second:
+        assert first
+        assert not second
+    with turns.launching(), turns.launching(), turns.alone() as third:
+        assert not third
+        assert not turns._under_way.lock.locked()
 
 
 def test_another_launch_is_noticed(four_threads, monkeypatch):  # noqa: F811
