@@ -35,6 +35,20 @@ def state(warp):
     return registers, warp.shared.tobytes(), dict(warp.variables), warp._state.order.saved()[:3]
 
 
+# --- basic blocks ---
+
+
+def test_labels_without_a_branch_divide_nothing():
+    """Debug information has many; the exit behind the last statement stands at one that is used."""
+    text = """.version 8.0 .target sm_90a .address_size 64 .visible .entry go() { .reg .pred %p;
+    .reg .b32 %r<3>; mov.u32 %r1, %tid.x; $L__tmp0: setp.eq.u32 %p, %r1, 0; @%p bra END;
+    $L__tmp1: add.u32 %r1, %r1, 1; $L__tmp2: add.u32 %r2, %r1, 1; END: }"""
+    text = text.replace(" .target", "\n.target").replace(" .address", "\n.address")
+    program = Module(text)["go"].rewritten[0]
+    assert program.leaders == {5}
+    assert [str(x.instruction) for x in program.statements][5:] == ["ret"]
+
+
 # --- bound once, run often ---
 
 
