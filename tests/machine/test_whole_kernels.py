@@ -126,6 +126,11 @@ STORES = {
         @%p1 bra AGAIN; st.global.u32 [%rd1], %r4;""",
     "threads that fail behind": f"""ld.global.u32 %r5, [%rd1]; {_WORK} st.global.u32 [%rd2], %r5;
         {_WORK} setp.gt.u32 %p1, %r0, 300; @%p1 mov.u64 %rd1, 4; st.global.u32 [%rd1], %r5;""",
+    "warps that fail in a later phase, but first": f"""ld.global.u32 %r5, [%rd1];
+        shr.u32 %r9, %r0, 5; and.b32 %r9, %r9, 1; setp.eq.u32 %p1, %r9, 1; @%p1 bra BEHIND;
+        st.global.u32 [%rd2], %r5; {_WORK} mov.u64 %rd1, 4; ld.global.u32 %r6, [%rd1];
+        st.global.u32 [%rd2], %r6; bra END; BEHIND: mov.u64 %rd1, 8; ld.global.u32 %r6, [%rd1];
+        END: st.global.u32 [%rd2], %r6;""",
 }
 
 

@@ -35,6 +35,7 @@ from emulator.machine.compiled.loop_function import (
     CROSSED,
     EVERY,
     MET,
+    NOWHERE,
     OVER,
     RECORD,
     REFUSED,
@@ -395,6 +396,8 @@ class _Call:
         self.words = np.array([words[name] for name in CALL], np.int64)
         self.together, self.room = together, room
         self._claims: Array | None = None
+        #: groups that failed in a phase, their records, and where all were
+        self._failures: list[tuple[Array, Array, Array]] = []
         #: the bits that the function returned in this phase; None: none has begun
         self.found: int | None = None
 
@@ -445,6 +448,29 @@ class _Call:
         """True if some warps have to wait for others, or failed."""
         assert self.found is not None
         return bool(self.found & OVER)
+
+    def must_end(self) -> bool:
+        """Whether no other phase may follow. Groups that failed take no part in it: another may
+        fail in it that comes before them, see `Loop._first_failure`."""
+        if not self.is_over:
+            return False
+        if (self.record("tired") >= 0).any():
+            return True
+        failed = self.record("failed") >= 0
+        self._failures.append((failed, self.records[failed], self.low.copy()))
+        self.low[np.repeat(failed, np.diff(self.starts, append=len(self.low)))] = NOWHERE
+        return False
+
+    def recall_failures(self) -> None:
+        """All phases are over: who failed in one of them has failed, and is where it was."""
+        assert self.found is not None
+        for failed, records, low in self._failures:
+            self.records[failed], self.found = records, self.found | OVER
+            warps = np.repeat(failed, np.diff(self.starts, append=len(self.low)))
+            self.low[warps] = low[warps]
+        if self._failures:
+            first, last = int(self.low.min()), int(self.low.max())
+            self.totals[[_NUMBERS["first"], _NUMBERS["last"]]] = first, last
 
     def record(self, name: str) -> NDArray[np.int64]:
         return self.records[:, RECORD.index(name)]
@@ -624,17 +650,18 @@ class _Native:
             call.begin(APART, claims=lines)
             now = run(threads, True)
             found |= now
-            if not now & MET or call.is_over:
+            if not now & MET or call.must_end():
                 break
             together, reach = self._may_store_together(call, now), call.reach()
             call.begin(SERIAL)
             now = run(threads if together else 1, self._pairs < pairs, reach if together else None)
             found |= now
-            if not now & MET or call.is_over:
+            if not now & MET or call.must_end():
                 break
         else:
             call.begin(EVERY)
             found |= run(1, False)
+        call.recall_failures()
         return found
 
     def _may_store_together(self, call: _Call, found: int) -> bool:

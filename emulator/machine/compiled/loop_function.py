@@ -61,7 +61,8 @@ TOTALS = {
     "hash_least": ("umin", -1), "hash_most": ("umax", 0), "longest": ("umax", 0),
     "parts": ("add", 0), "lanes": ("add", 0),
 }  # fmt: skip
-_NOWHERE, _ALL = 0xFFFFFFFF, 0xFFFFFFFF
+#: the place of lanes that are at none
+NOWHERE, _ALL = 0xFFFFFFFF, 0xFFFFFFFF
 #: the arrays of a call that say where lanes are, and their bytes for each warp
 _OF_LANES = (("low", 4), ("mask", 4), ("whole", 4), ("pcs", 128))
 #: those of them that every part changes: the warps that take turns have a copy of their own, since
@@ -278,7 +279,7 @@ class LoopFunction(NativeFunction):
         b = self.b
         b.position_at_end(self._dispatch)
         lowest = self._entry.alloca(WORD)
-        b.store(WORD(_NOWHERE), lowest)
+        b.store(WORD(NOWHERE), lowest)
 
         def look(warp: Value) -> None:
             low, before = self._word("low", warp), b.load(lowest, typ=WORD)
@@ -558,7 +559,7 @@ def _go_on(
             new = e.select(e.lanes_of(taken), e.splat(target), e.splat(following))
             now = e.select(e.lanes_of(mask), new, now)
             b.store(now, pcs, align=4)
-            there = e.select(e.lanes_of(every), now, e.word(32, _NOWHERE))
+            there = e.select(e.lanes_of(every), now, e.word(32, NOWHERE))
             lowest = e.call("vector.reduce.umin", there, result=WORD)
             here = e.mask(b.icmp_unsigned("==", there, e.splat(lowest)))
             b.store(lowest, low)
