@@ -495,11 +495,12 @@ def memory(size: int) -> None:
 
 
 PEAK = """
-import resource, numpy as np
+import re, numpy as np
 rng = np.random.default_rng(0)
 {}
 work()
-print(arrays, 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+# ru_maxrss would be that of the process which started this one, if that is larger.
+print(arrays, 1024 * int(re.search(r"VmHWM:\\s*(\\d+)", open("/proc/self/status").read())[1]))
 """
 
 
@@ -572,8 +573,9 @@ def others(repeat: int, quick: bool) -> None:
                 subprocess.run(command, check=True, env=held)
             if not quick:
                 subprocess.run([*command, "--scaling", "--engine", ENGINE], check=True, env=held)
-    if importlib.util.find_spec("torch") is None:
-        print("PyTorch's operators: torch is not installed")
+    version = "import torch; print(int(torch._C._has_cuda))"
+    if importlib.util.find_spec("torch") is None or in_a_process(version)[0]:
+        print("PyTorch's operators: torch for the CPU is not installed")
         return
     size = ["--elements", str(1 << 20)] if quick else []
     command = [sys.executable, here / "pytorch.py", "--repeat", str(repeat), *size]

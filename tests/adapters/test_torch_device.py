@@ -358,7 +358,9 @@ def test_there_is_one_gpu(gpu):
 
 
 def test_a_build_for_a_gpu_is_refused(monkeypatch):
-    monkeypatch.setattr(torch.version, "cuda", "13.0")
+    """Such a build has CUDA's own functions, which a simulated GPU brings, too."""
+    monkeypatch.setattr(torch._C, "_has_cuda", True)
+    monkeypatch.setattr(torch._C, "_cuda_getDeviceCount", int, raising=False)
     with (
         pytest.raises(UnsupportedError, match=r"built for a GPU.*whl/cpu"), simulated_gpu("H100"),
     ):  # fmt: skip

@@ -37,19 +37,19 @@ _zero = _Function(lambda _: 0)
 
 def has_gpu() -> bool:
     """Whether this PyTorch has kernels for GPUs of its own."""
-    return torch.version.cuda is not None or torch.version.hip is not None
+    return bool(torch._C._has_cuda)  # a simulated GPU changes torch.version, not this
 
 
 def check_build() -> None:
     """Raises UnsupportedError for a PyTorch with kernels for GPUs, or for another system."""
-    if hasattr(torch._C, "_cuda_getDeviceCount"):
-        raise UnsupportedError("this process has a simulated GPU already")
-    set_guard()
     if has_gpu():
         raise UnsupportedError(
             f"this PyTorch ({torch.__version__}) is built for a GPU; a simulated one needs the "
             "build for the CPU: pip install torch --index-url https://download.pytorch.org/whl/cpu"
         )
+    if hasattr(torch._C, "_cuda_getDeviceCount"):
+        raise UnsupportedError("this process has a simulated GPU already")
+    set_guard()
 
 
 @cache
