@@ -257,6 +257,7 @@ class Loop:
             threads = min(threads, processors())
         trial = self._may_try(s, layout, together)
         while True:
+            self._native.improve()
             size = bytes_of_number(len(self.parts))
             call = _Call(s, layout, limit, turns, room, together, np.dtype(f"uint{8 * size}"))
             with alone() if trial else nullcontext(False) as trial:
@@ -563,6 +564,11 @@ class _Native:
                 array = self._registers.words(room, layout.warps, key)
                 array[...] = by_warp(given.read(s), layout)
         return words
+
+    def improve(self) -> None:
+        """Compiles once more, if it is time for that: LLVM needs much memory for a while, so that
+        a call has not taken its own yet."""
+        self._function.now()
 
     @property
     def may_try(self) -> bool:
