@@ -24,28 +24,34 @@ class Turn:
 
 
 class _UnderWay:
-    """The launches of all Python threads."""
+    """The Python threads that have launches under way, one for each of these."""
 
     def __init__(self) -> None:
-        self.lock, self.count = threading.Lock(), 0
+        # A signal's handler may launch in the thread that is alone.
+        self.lock = threading.RLock()
+        self.threads: list[int] = []
+
+    def forget_others(self) -> None:
+        """A forked child has the launch that forks, if any, and none of other threads."""
+        self.lock, mine = threading.RLock(), threading.get_ident()
+        self.threads = [x for x in self.threads if x == mine]
 
 
 _under_way = _UnderWay()
 if hasattr(os, "register_at_fork"):
-    # A forked child has the launch that forks, if any, and none of other threads.
-    os.register_at_fork(after_in_child=lambda: setattr(_under_way, "lock", threading.Lock()))
+    os.register_at_fork(after_in_child=_under_way.forget_others)
 
 
 @contextmanager
 def launching() -> Iterator[None]:
     """A launch, which begins when nobody is `alone` any more."""
     with _under_way.lock:
-        _under_way.count += 1
+        _under_way.threads.append(threading.get_ident())
     try:
         yield
     finally:
         with _under_way.lock:
-            _under_way.count -= 1
+            _under_way.threads.remove(threading.get_ident())
 
 
 @contextmanager
@@ -57,7 +63,7 @@ def alone() -> Iterator[bool]:
         is_alone = lock.acquire(blocking=False)
         if is_alone:
             stack.callback(lock.release)
-            is_alone = _under_way.count <= 1
+            is_alone = len(_under_way.threads) <= 1
         if not is_alone:
             stack.close()  # others may begin
         yield is_alone

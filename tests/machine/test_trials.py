@@ -138,13 +138,46 @@ def test_what_another_launch_stores_is_not_taken_back(four_threads, monkeypatch)
     assert found == expected
 
 
+def elsewhere(ask):
+    """What another Python thread gets; None: it has to wait."""
+    found = []
+    thread = threading.Thread(target=lambda: found.append(ask()), daemon=True)
+    thread.start()
+    thread.join(1)
+    return found[0] if found else None
+
+
+def is_alone():
+    with turns.alone() as found:
+        return found
+
+
+def launches_at_once():
+    with turns.launching():
+        return True
+
+
 def test_who_is_not_alone_holds_nobody_off():
-    with turns.launching(), turns.alone() as first, turns.alone() as second:
+    with turns.launching(), turns.alone() as first:
         assert first
-        assert not second
+        assert elsewhere(is_alone) is False
+        # As a signal's handler may.
+        assert launches_at_once()
+        with turns.launching():
+            assert not is_alone()
+        assert elsewhere(launches_at_once) is None
     with turns.launching(), turns.launching(), turns.alone() as third:
         assert not third
-        assert not turns._under_way.lock.locked()
+        assert elsewhere(launches_at_once)
+
+
+def test_a_forked_child_has_no_launches_of_other_threads():
+    under_way = turns._UnderWay()
+    under_way.threads = [0, threading.get_ident(), 0]
+    before = under_way.lock
+    under_way.forget_others()
+    assert under_way.threads == [threading.get_ident()]
+    assert under_way.lock is not before
 
 
 def test_another_launch_is_noticed(four_threads, monkeypatch):  # noqa: F811

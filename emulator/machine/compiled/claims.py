@@ -27,7 +27,8 @@ _HARMLESS = {
 }  # fmt: skip
 #: those of them whose results may depend on other lanes, or on more than their operands
 _TOGETHER = {"lanes", "gathers", "shuffles", "aligned", "active", "carry"}
-_OWN, _OTHERS = ("shared", "local", "param", "const"), ("global", "")
+#: spaces that a block has for itself, or that nobody writes; and those that others see
+_OWN, OTHERS = ("shared", "local", "param", "const"), ("global", "")
 #: bits of an entry that name its owner; addresses have no more bits than this
 OWNER_BITS, _ADDRESS_BITS = 20, 48
 #: entries of the table that a line may be in, one after the other
@@ -78,7 +79,7 @@ def is_harmless(statement: Statement, loads: Sequence[str] = ()) -> bool:
         return False
     maker = maker_of(str(ins))
     if maker is access.store:
-        return space_of(statement, statement.operands["a"]) in (*_OTHERS, "shared", "local")
+        return space_of(statement, statement.operands["a"]) in (*OTHERS, "shared", "local")
     if maker is access.load:
         return space_of(statement, statement.operands["a"]) in (*_OWN, *loads)
     return all(part.effects <= _HARMLESS for part in statement.expansion or (statement,))

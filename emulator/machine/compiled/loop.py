@@ -50,7 +50,7 @@ from emulator.machine.compiled.loops import Part, loops_of, stands_alone, thread
 from emulator.machine.compiled.segment import SIGNATURE, WORTH_A_THREAD, seconds_to_compile, work_of
 from emulator.machine.compiled.traces import merged, one_of_each
 from emulator.machine.compiled.translation import need_all_lanes, need_no_delay, stay_apart
-from emulator.machine.compiled.trials import Trials, bases_of, tells_warps
+from emulator.machine.compiled.trials import Trials, bases_of, may_store_to_shared
 from emulator.machine.shared.products import is_wgmma
 from emulator.machine.turns import alone
 from emulator.machine.vector.fragments import is_whole
@@ -134,7 +134,7 @@ class Loop:
         has_phases = not self._in_step and not any(map(stands_alone, statements))
         if has_phases and parts[0].pc == function.first:
             self.bases = bases_of(statements)
-        self._tells_warps = self.bases is not None and tells_warps(statements)
+        self._stores_to_shared = self.bases is not None and may_store_to_shared(statements)
         if not has_phases or (len(self.serial) == len(parts) and self.bases is None):
             self.serial = {}
         self._apart = not self._in_step and (bool(self.serial) or stay_apart(statements))
@@ -176,7 +176,7 @@ class Loop:
     @property
     def bytes_of_lane(self) -> int:
         """Bytes of the registers of a lane that lie in memory between parts."""
-        return 1 if self._native is None else self._native.bytes_of_lane()
+        return 1 if self._native is None else self._native.bytes_of_lane
 
     def most_blocks(self, warps: int) -> int:
         """Thread blocks of so many warps whose traces have room."""
@@ -290,7 +290,7 @@ class Loop:
         assert self._native is not None
         if not self._native.may_try or not s.wave.is_new(layout.warps):
             return False
-        if self._tells_warps and together < s.wave.warps_per_cta and s.wave.has_shared:
+        if self._stores_to_shared and together < s.wave.warps_per_cta and s.wave.has_shared:
             return False
         arena: Arena = s.wave.grid.arena
         return not arena.shares_bytes()
@@ -576,6 +576,7 @@ class _Native:
         own."""
         return self._bases > 0 and self._trials.are_worth_it
 
+    @property
     def bytes_of_lane(self) -> int:
         """Bytes of the registers of a lane that lie far; hardly any are touched in a trial."""
         return -(-self._bytes_of_lane // 2) if self.may_try else self._bytes_of_lane

@@ -31,9 +31,9 @@ from emulator.targets import Target
 #: whether records go on from one before, whether shared memory of the blocks is to be cleared, the
 #: table of claims with 64 less the bits of a place in it; how many words the arguments are, bytes
 #: of a row of near registers, and their table; rows for the hulls of a trial, 0: it is none; where
-#: groups have copies; arrays of the warps: the
-#: lowest pc of each, its lanes there, all its lanes, those that have not ended, the pcs of lanes
-#: where they differ, the numbers of parts that were executed, and what happened; and `TOTALS`
+#: groups have copies; arrays of the warps: the lowest pc of each, its lanes there, all its lanes,
+#: those that have not ended, the pcs of lanes where they differ, the numbers of parts that were
+#: executed, and what happened; and `TOTALS`
 CALL = (
     "together", "limit", "turns", "room", "phase", "later", "clear", "claims", "shift",
     "arguments", "row", "near", "hulls",

@@ -16,13 +16,12 @@ import numpy as np
 
 from dtypes import Array
 from emulator.arith.fast.words import BIT, LONG, Value
-from emulator.machine.compiled.claims import is_harmless, stores
+from emulator.machine.compiled.claims import OTHERS, is_harmless, stores
 from emulator.machine.compiled.warp_emitter import WarpEmitter
 from emulator.machine.shared.operands import space_of
 from emulator.memory.arena import Arena
 from emulator.ptx.program import Address, Bound, Statement
 
-_OTHERS = "global", ""
 #: trials that were for nothing before there are no more
 _MOST_VAIN = 2
 
@@ -30,14 +29,14 @@ _MOST_VAIN = 2
 def bases_of(statements: Sequence[Statement]) -> dict[object, int] | None:
     """The bases of addresses at which statements store to memory that other blocks see, numbered;
     None where a trial is not possible, as they do more than load, store and compute."""
-    if not all(is_harmless(x, loads=_OTHERS) for x in statements):
+    if not all(is_harmless(x, loads=OTHERS) for x in statements):
         return None
     known = (x.operands["a"] for x in statements if stores(x) and _is_seen(x))
     bases = dict.fromkeys(x.base for x in known if isinstance(x, Address))
     return {base: number for number, base in enumerate(bases)} or None
 
 
-def tells_warps(statements: Sequence[Statement]) -> bool:
+def may_store_to_shared(statements: Sequence[Statement]) -> bool:
     """Whether statements may store to shared memory, where no hull is: warps of a block that do not
     meet at barriers go on further in a trial than in a phase before others look there."""
     known = (space_of(x, x.operands["a"]) for x in statements if stores(x))
@@ -45,7 +44,7 @@ def tells_warps(statements: Sequence[Statement]) -> bool:
 
 
 def _is_seen(statement: Statement) -> bool:
-    return space_of(statement, statement.operands["a"]) in _OTHERS
+    return space_of(statement, statement.operands["a"]) in OTHERS
 
 
 class Hulls:
@@ -76,13 +75,13 @@ class Hulls:
 
     def _extend(self, pair: tuple[Value, Value], least: Value, end: Value) -> None:
         b = self._e.builder
-        now = (b.load(x, typ=LONG) for x in pair)
-        self._put(b, pair, self._umin(next(now), least), self._umax(next(now), end))
+        first, last = (b.load(x, typ=LONG) for x in pair)
+        self._put(b, pair, self._umin(first, least), self._umax(last, end))
 
     def tell(self, place: Bound, space: str, addresses: Value, size: int, active: Value) -> bool:
         """What active lanes access becomes part of a hull, if it has one."""
         number = self._bases.get(place.base) if isinstance(place, Address) else None
-        if number is None or space not in _OTHERS:
+        if number is None or space not in OTHERS:
             return False
         e, b = self._e, self._e.builder
         least, last = (
