@@ -101,3 +101,32 @@ extern "C" void black_scholes(
         put[i] = discounted * cdf(-d2) - price[i] * cdf(-d1);
     }
 }
+
+// What a machine can do at most: two jobs that need nothing but its arithmetic units, and its first
+// caches.
+
+typedef float Lanes __attribute__((vector_size(32)));
+
+extern "C" void multiply_adds() {
+#pragma omp parallel for schedule(dynamic)
+    for (int part = 0; part < 256; ++part) {
+        Lanes factor = Lanes{} + 0.999f, sums[10];
+        for (int i = 0; i < 10; ++i) sums[i] = factor + float(i);
+        for (int turn = 0; turn < 200000; ++turn) {
+            for (int i = 0; i < 10; ++i) sums[i] = sums[i] * factor + factor;
+            asm volatile("" : "+x"(factor));
+        }
+        for (int i = 0; i < 10; ++i) asm volatile("" : : "x"(sums[i]));
+    }
+}
+
+extern "C" void first_cache() {
+#pragma omp parallel for schedule(dynamic)
+    for (int part = 0; part < 256; ++part) {
+        alignas(64) unsigned words[4096] = {};
+        for (int turn = 0; turn < 1000; ++turn) {
+            for (unsigned &word : words) word ^= turn;
+            asm volatile("" : : "r"(words) : "memory");
+        }
+    }
+}

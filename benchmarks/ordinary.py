@@ -9,7 +9,8 @@ are those of "later" to C++. Results are compared, so that both did the job. --s
 times the work. --scaling prints instead how many times faster launches, and the jobs in C++, are on
 more processors, a process for each number of them: first one of each core, then its others. Each
 launches for a second before it measures, and a first process of all does not count: what is
-launched often is compiled twice.
+launched often is compiled twice. Two jobs more, without a kernel, show what the machine allows:
+virtual processors often share cores.
 """
 
 from __future__ import annotations
@@ -32,6 +33,8 @@ import numpy as np
 from emulator import Module
 
 HERE = Path(__file__).parent
+#: jobs in C++ that show what the machine can do at most
+LIMITS = ("multiply_adds", "first_cache")
 FLAGS = ("-O3", "-march=native", "-fopenmp", "-fno-math-errno", "-shared", "-fPIC")
 
 
@@ -157,7 +160,8 @@ def measure(name: str, job: Job, launch: Any, native: Any, repeat: int) -> None:
 def both_later(
     module: Module, library: Any, names: Sequence[str], chosen: argparse.Namespace
 ) -> None:
-    """Prints the median wall times of later launches and of the jobs in C++, a line for each."""
+    """Prints the median wall times of later launches and of the jobs in C++, a line for each; then
+    those of jobs that have no kernel."""
     for name in names:
         job = jobs(chosen.size)[name]()
         taken = []
@@ -168,6 +172,8 @@ def both_later(
                 work()
             taken.append(statistics.median(seconds(work)[0] for _ in range(chosen.repeat)))
         print(*taken)
+    for name in LIMITS:
+        print(statistics.median(seconds(getattr(library, name))[0] for _ in range(chosen.repeat)))
 
 
 def processors() -> list[int]:
@@ -194,9 +200,8 @@ def scaling(names: Sequence[str], chosen: argparse.Namespace, built: Sequence[Pa
         out = subprocess.run(given, check=True, stdout=subprocess.PIPE, text=True).stdout
         rows.append([[float(x) for x in line.split()] for line in out.splitlines()])
     print(f"{'processors':14}{'1, ms':>9}" + "".join(f"{count:>8}" for count in counts[1:]))
-    for name, taken in zip(names, zip(*rows[1:], strict=True), strict=True):
-        for which, title in enumerate((name, "  in C++")):
-            times = [x[which] for x in taken]
+    for name, taken in zip([*names, *LIMITS], zip(*rows[1:], strict=True), strict=True):
+        for title, times in zip((name, "  in C++"), zip(*taken, strict=True), strict=False):
             ratios = "".join(f"{times[0] / x:7.1f}×" for x in times[1:])
             print(f"{title:14}{times[0] * 1e3:9.2f}{ratios}", flush=True)
 
