@@ -94,7 +94,7 @@ class Placed:
         for array, made, offset in self.copied:
             if array.flags.writeable:
                 to = bytes_view(array)
-                arena.note(to)
+                arena.journal.note(to)
                 copy_changed(to, made.held[offset : offset + array.nbytes])
 
 

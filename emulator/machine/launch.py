@@ -221,7 +221,7 @@ class Launch:
             if isinstance(error, KernelError):
                 error.findings = list(self.found)
             raise
-        self.arena.forget()
+        self.arena.journal.forget()
         return report
 
     def _finish(self, placed: Placed, counters: dict[str, int]) -> Report:

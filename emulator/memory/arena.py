@@ -5,15 +5,13 @@ access of many lanes is checked first, and then is one ``take`` from the array o
 that it leads to, which NumPy checks again. What no allocation holds is out of bounds, also where it
 lies within another tensor of the same process: every allocation is surrounded by a red zone.
 
-An undo journal keeps bytes before the first write to them, for `Arena.roll_back`.
+Bytes are kept before the first write to them, for `Arena.roll_back`: see `journal`.
 """
 
 from __future__ import annotations
 
-import threading
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, TypeVar
 
@@ -21,11 +19,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dtypes import Array
-from emulator.arith.fast.scratch import Scratch
-from emulator.arith.fast.threads import copy_bytes
 from emulator.errors import OperandError
 from emulator.memory import multicast
 from emulator.memory.allocation import WORD, Allocation, Room, zeros_at
+from emulator.memory.journal import Journal
 from emulator.memory.multicast import Multicast, NoMulticast, OfDevices
 from emulator.memory.surface import Texels
 from emulator.memory.texture import Texture
@@ -45,12 +42,6 @@ ADDRESS_BITS = 49
 #: small allocations lie together, in rooms of at least so many bytes: lanes with one each, as of
 #: malloc, then look into one array
 _ROOM = 1 << 16
-#: the journal keeps at least so many bytes at a time, and at most so many because they are expected
-_PIECE, _EXPECTED = 1 << 16, 1 << 26
-#: memory of journals: that of launches that are over serves the next
-_before = Scratch(arrays=8, most=1 << 26)
-#: native code keeps bytes from several threads
-_keeping = threading.Lock()
 
 
 @dataclass(frozen=True)
@@ -120,8 +111,6 @@ def extent_of(numbers: NDArray[Any]) -> tuple[int, int, int]:
 
 #: the allocation of accesses that lead nowhere
 _EMPTY = Allocation("", 0, 0, Room(np.zeros(0, np.uint8), 0))
-#: the part that the journal keeps of what nobody has written
-_NOTHING = 0, 0
 
 
 class Table(NamedTuple):
@@ -205,7 +194,7 @@ class Made(dict[int, T]):
 
 
 class Arena:
-    """Allocations by address, and the undo journal of what is written to them."""
+    """Allocations by address, and what is written to them."""
 
     def __init__(self) -> None:
         self._allocations: list[Allocation] = []
@@ -221,15 +210,9 @@ class Arena:
         #: the last room of small allocations, and how much of it they take
         self._last: tuple[Room, int] = (_EMPTY.room, 0)
         self.multicasts: list[Multicast] = []
-        #: bytes and what they held before; of an allocation the part that needs no keeping
-        self._journal: list[tuple[Array, Array]] = []
-        self._kept: dict[Allocation, tuple[int, int]] = {}
-        #: the addresses between which native code is about to write
-        self._expected = 0, 0
-        #: of a trial: how long the journal was, and what was kept
-        self._trial: tuple[int, dict[Allocation, tuple[int, int]], Array] | None = None
-        #: whether there is a journal; if not, `roll_back` gives no bytes back
-        self.undoes = True
+        self.journal = Journal(self._is_kept)
+        #: what the table said of the journal when a trial began
+        self._columns: Indexes = np.zeros((2, 0), np.int64)
         self._freed: list[Allocation] = []
         #: the textures that kernels may read, by their handles
         self.textures: Made[Texture] = Made()
@@ -244,7 +227,7 @@ class Arena:
         return iter(self._allocations)
 
     def __getstate__(self) -> dict[str, object]:
-        return self.__dict__ | {"_table": None, "_rooms": None, "_journal": []}
+        return self.__dict__ | {"_table": None, "_rooms": None}
 
     # --- allocations ---
 
@@ -283,7 +266,7 @@ class Arena:
                 )
         if held is None:
             made = Allocation(name, address, size, *self._own(address, size), writable)
-            self._kept[made] = 0, size
+            self.journal.needs_none_of(made)
             if contents is not None:
                 copy_changed(made.held, contents)
         else:
@@ -355,7 +338,7 @@ class Arena:
         """Ends an allocation that no message will ever name."""
         at = self._index(allocation)
         del self._allocations[at], self._addresses[at]
-        self._kept.pop(allocation, None)
+        self.journal.drop(allocation)
         self._table = self._rooms = None
 
     def _index(self, allocation: Allocation) -> int:
@@ -406,7 +389,7 @@ class Arena:
             copy_changed(room.held, given.held)
             made = replace(given, room=room, inside=0)
             out._allocations.append(made)
-            out._kept[made] = 0, made.size
+            out.journal.needs_none_of(made)
         return out
 
     def renumber(self) -> None:
@@ -442,56 +425,23 @@ class Arena:
             first, last = np.searchsorted(places, (made.start, made.start + made.size)).tolist()
             if first < last:
                 at = places[first:last] - made.start
-                self.keep(made, int(at[0]), int(at[-1]) + 1)
+                self.journal.keep(made, int(at[0]), int(at[-1]) + 1)
                 made.held[at] = values[first:last]
 
-    # --- the undo journal ---
+    # --- what is written ---
 
-    def keep(self, made: Allocation, first: int, last: int) -> None:
-        """Somebody is about to write bytes `first` … `last` of an allocation."""
-        low, high = self._kept.get(made, _NOTHING)
-        if low <= first and last <= high:
-            return
-        with _keeping:
-            low, high = self._kept.get(made, _NOTHING)
-            if low == high:
-                low = high = first // _PIECE * _PIECE
-            first, last = self._expected_of(made, first, last)
-            # Twice as much each time, so that few pieces are kept of what is written step by step.
-            more = max(high - low, _PIECE)
-            start = low if low <= first else max(0, min(first, low - more))
-            end = high if last <= high else min(made.size, max(last, high + more))
-            for piece in (made.held[start:low], made.held[high:end]):
-                self.note(piece)
-            self._keeps(made, start, end)
-
-    def _keeps(self, made: Allocation, start: int, end: int) -> None:
-        # Native code looks into the table as soon as `keep` finds the bytes here.
+    def _is_kept(self, made: Allocation, start: int, end: int) -> None:
+        """Native code learns from the table what it need not keep."""
         if self._table is not None:
             row = self._index(made) + 1
             self._table.kept[row] = made.address + start
             self._table.kept_ends[row] = made.address + end
-        self._kept[made] = start, end
-
-    @contextmanager
-    def expecting(self, low: int, high: int) -> Iterator[None]:
-        """Of an allocation that is written meanwhile, all between two addresses is kept at once."""
-        self._expected = low, high
-        try:
-            yield
-        finally:
-            self._expected = 0, 0
-
-    def _expected_of(self, made: Allocation, first: int, last: int) -> tuple[int, int]:
-        """Bytes of an allocation that are about to be written, with those that are expected."""
-        low, high = (min(max(x - made.address, 0), made.size) for x in self._expected)
-        return (min(first, low), max(last, high)) if 0 < high - low <= _EXPECTED else (first, last)
 
     def keep_row(self, row: int, address: int, size: int) -> None:
-        """The same for native code, by the entry in the table; see `stopped`."""
+        """`Journal.keep` for native code, by the entry in the table; see `stopped`."""
         made = self._allocations[row - 1]
         try:
-            self.keep(made, address - made.address, address - made.address + size)
+            self.journal.keep(made, address - made.address, address - made.address + size)
         except BaseException as error:
             self.stopped[0], self._error = 1, error
 
@@ -500,25 +450,9 @@ class Arena:
         if self.stopped[0]:
             raise self._error
 
-    def note(self, held: Array) -> None:
-        """Keeps the bytes of an array, which are about to change."""
-        if held.size and (self.undoes or self._trial is not None):
-            self._journal.append((held, copy_bytes(_before.take(held.size), held)))
-
-    def forget(self, length: int = 0) -> None:
-        """Lets go of the journal, but for its start: what was written stays."""
-        while len(self._journal) > length:
-            _before.give_back(self._journal.pop()[1])
-
-    def _undo(self, length: int = 0) -> None:
-        """Gives back all bytes as they were when the journal was so long."""
-        while len(self._journal) > length:
-            copy_bytes(*self._journal[-1])
-            self._journal.pop()
-
     def roll_back(self) -> None:
         """Gives back all bytes, and ends of allocations, as they were."""
-        self._undo()
+        self.journal.undo()
         while self._freed:
             self._freed[-1].freed = False
             self._freed.pop()
@@ -526,12 +460,21 @@ class Arena:
     # --- trials ---
 
     def begin_trial(self) -> None:
-        """What is written from here on can be taken back."""
+        """What is written from here on can be taken back; nobody has read anything."""
         table = self.table()
-        self._trial = len(self._journal), self._kept, np.array([table.kept, table.kept_ends])
-        self._kept = {}
+        self._columns = np.array([table.kept, table.kept_ends])
+        self.journal.begin_trial()
         table.kept[:], table.kept_ends[:] = table.ends, table.starts.view(np.int64)
         table.looked[:] = False
+
+    def end_trial(self, *, stays: bool) -> None:
+        """What was written since it began stays, or is taken back."""
+        if self._table is not None:
+            self._table.kept[:], self._table.kept_ends[:] = self._columns
+        if stays:
+            self.journal.end_trial()
+        else:
+            self.journal.take_back()
 
     def shares_bytes(self) -> bool:
         """Whether allocations at different addresses lie on the same bytes, as a `Memory` may have
@@ -545,8 +488,8 @@ class Arena:
     def expect(self, low: int, high: int) -> None:
         """Bytes between two addresses are about to be written: the journal keeps them at once."""
         made = self.find(low)
-        if made is not None and made.writable and not made.freed and high - low <= _EXPECTED:
-            self.keep(made, low - made.address, min(high - made.address, made.size))
+        if made is not None and made.writable and not made.freed:
+            self.journal.expect(made, low - made.address, high - made.address)
 
     def was_read(self, low: int, high: int) -> bool:
         """Whether allocations between two addresses were read by whoever does not tell where."""
@@ -554,37 +497,6 @@ class Arena:
         ends = np.array([low, high - 1], np.uint64)
         first, last = np.searchsorted(table.starts, ends, "right") - 1
         return bool(table.looked[first : last + 1].any())
-
-    def _trial_is_over(self) -> tuple[int, dict[Allocation, tuple[int, int]]]:
-        """Nothing is kept but what was before; the length of the journal then, and what was kept
-        for the trial."""
-        assert self._trial is not None
-        length, before, columns = self._trial
-        now, self._kept, self._trial = self._kept, before, None
-        if self._table is not None:
-            self._table.kept[:], self._table.kept_ends[:] = columns
-        return length, now
-
-    def end_trial(self) -> None:
-        """What was written since it began stays."""
-        length, now = self._trial_is_over()
-        is_new = False
-        for made, (low, high) in now.items():
-            first, last = self._kept.get(made, _NOTHING)
-            if first <= low and high <= last:
-                continue
-            is_new = True
-            if first < last and low <= last and first <= high:
-                self._keeps(made, min(low, first), max(high, last))
-            elif high - low > last - first:
-                self._keeps(made, low, high)
-        if not is_new or not self.undoes:
-            self.forget(length)
-
-    def take_back(self) -> None:
-        """All is as it was when the trial began."""
-        length, _ = self._trial_is_over()
-        self._undo(length)
 
     # --- accesses ---
 
@@ -679,7 +591,7 @@ class Arena:
         if write:
             if not found.writable:
                 return None
-            self.keep(found, low - found.address, end - found.address)
+            self.journal.keep(found, low - found.address, end - found.address)
         return found
 
     def _rows(
@@ -702,7 +614,7 @@ class Arena:
             for row in np.unique(at[outside]).tolist():
                 made, mine = self._allocations[row - 1], signed[at == row]
                 first, last = int(mine.min()), int(mine.max()) + size
-                self.keep(made, first - made.address, last - made.address)
+                self.journal.keep(made, first - made.address, last - made.address)
         return at, signed + table.inside[at] + table.rooms[at]
 
     def table(self) -> Table:
@@ -719,7 +631,7 @@ class Arena:
                     not x.freed,
                     not x.freed and x.writable,
                     False,
-                    *self._kept.get(x, (x.size, 0)),
+                    *self.journal.interval(x),
                 )
                 for x in every
             ]

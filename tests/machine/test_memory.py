@@ -378,16 +378,16 @@ def test_an_interrupt_undoes_a_launch(scatter, engine):
 def test_an_interrupt_while_native_code_keeps_bytes(scatter, monkeypatch):
     """It is raised when the launch has ended, and nothing has changed."""
     pytest.importorskip("llvmlite")
-    from emulator.memory.arena import Arena
+    from emulator.memory.journal import Journal
 
-    note = Arena.note
+    note = Journal.note
 
     def interrupted(self, held):
         if sys._getframe(2).f_code.co_name == "keep_row":
             raise KeyboardInterrupt
         note(self, held)
 
-    monkeypatch.setattr(Arena, "note", interrupted)
+    monkeypatch.setattr(Journal, "note", interrupted)
     rng = np.random.default_rng(50)
     buffers = Buffers(rng)
     table = buffers.addresses(rng, 256, 4)

@@ -5,15 +5,15 @@ from contextlib import nullcontext
 
 import numpy as np
 import pytest
-from test_compiled_engine import U32, ended, kernel, words
-from test_whole_kernels import four_threads  # noqa: F401
+from test_compiled_engine import U32, assert_same, ended, kernel, words
 
 from emulator import Memory, Module
 from emulator.machine import launch as launches
 from emulator.machine import turns
-from emulator.machine.compiled import loops, trials
+from emulator.machine.compiled import loop, loops, trials
 from emulator.machine.compiled.engine import CompiledWave
 from emulator.memory.arena import Arena
+from emulator.memory.journal import Journal
 
 _LOOP = """mov.u32 %r4, 0; AGAIN: mad.lo.u32 %r5, %r5, 1664525, 1013904223;
     add.u32 %r4, %r4, 1; setp.lt.u32 %p1, %r4, 5; @%p1 bra AGAIN;"""
@@ -98,12 +98,12 @@ def outcome(name, monkeypatch):
 
 
 @pytest.mark.parametrize("name", TRIALS)
-def test_trials(name, four_threads, monkeypatch):  # noqa: F811
+def test_trials(name, four_threads, monkeypatch):
     assert outcome(name, monkeypatch) == [TRIALS[name][1]] * 3
 
 
 @pytest.mark.parametrize("name", NONE)
-def test_no_trial(name, four_threads, monkeypatch):  # noqa: F811
+def test_no_trial(name, four_threads, monkeypatch):
     assert outcome(name, monkeypatch) == []
 
 
@@ -133,7 +133,7 @@ def launched_meanwhile(monkeypatch):
     return data.tobytes(), alone.tobytes() * 2
 
 
-def test_what_another_launch_stores_is_not_taken_back(four_threads, monkeypatch):  # noqa: F811
+def test_what_another_launch_stores_is_not_taken_back(four_threads, monkeypatch):
     found, expected = launched_meanwhile(monkeypatch)
     assert found == expected
 
@@ -180,14 +180,14 @@ def test_a_forked_child_has_no_launches_of_other_threads():
     assert under_way.lock is not before
 
 
-def test_another_launch_is_noticed(four_threads, monkeypatch):  # noqa: F811
+def test_another_launch_is_noticed(four_threads, monkeypatch):
     """It need not wait until a trial is over."""
     monkeypatch.setattr(launches, "launching", nullcontext)
     found, expected = launched_meanwhile(monkeypatch)
     assert found != expected
 
 
-def test_no_trial_of_an_array_at_two_addresses(four_threads, monkeypatch):  # noqa: F811
+def test_no_trial_of_an_array_at_two_addresses(four_threads, monkeypatch):
     """What is stored at one is read at the other, where no hull is."""
     body = f"""sub.u32 %r6, 767, %r0; {_TO} ld.global.u32 %r5, [%rd2]; {_LOOP} {_WORK}
         st.global.u32 [%rd1], %r5;"""
@@ -205,7 +205,7 @@ def test_no_trial_of_an_array_at_two_addresses(four_threads, monkeypatch):  # no
     assert out[0] == out[1]
 
 
-def test_after_trials_in_vain_there_are_no_more(four_threads, monkeypatch):  # noqa: F811
+def test_after_trials_in_vain_there_are_no_more(four_threads, monkeypatch):
     module, found = Module(kernel(TRIALS["one place"][0])), []
     monkeypatch.setattr(Arena, "begin_trial", _counting(Arena.begin_trial, found))
     for _ in range(4):
@@ -213,17 +213,25 @@ def test_after_trials_in_vain_there_are_no_more(four_threads, monkeypatch):  # n
     assert len(found) == trials._MOST_VAIN
 
 
+def test_no_trial_of_little_work(monkeypatch):
+    """It costs more than the phases that it saves."""
+    found = []
+    monkeypatch.setattr(Arena, "begin_trial", _counting(Arena.begin_trial, found))
+    for work in (1 << 40, 1):
+        assert not found
+        monkeypatch.setattr(loop, "WORTH_A_THREAD", work)
+        assert_same(kernel(TRIALS["own"][0]), 12, 64, [words(768), np.zeros(768, U32)])
+    assert found
+
+
 def _counting(method, found):
     return lambda self, *given: found.append(given) or method(self, *given)
 
 
-def test_the_journal_keeps_at_once_what_the_launch_before_stored(
-    four_threads,  # noqa: F811
-    monkeypatch,
-):
+def test_the_journal_keeps_at_once_what_the_launch_before_stored(four_threads, monkeypatch):
     module, expected, kept = Module(kernel(TRIALS["own"][0])), [], []
     monkeypatch.setattr(Arena, "expect", _counting(Arena.expect, expected))
-    monkeypatch.setattr(Arena, "keep", _counting(Arena.keep, kept))
+    monkeypatch.setattr(Journal, "keep", _counting(Journal.keep, kept))
     data = [words(768), np.zeros(768, U32)]
     module["go"].launch(12, 64, data, engine="compiled")
     assert kept
@@ -237,7 +245,7 @@ def test_the_journal_keeps_at_once_what_the_launch_before_stored(
 WRONG = {
     "hulls that cross": (trials.Hulls, "end", lambda self: trials.BIT(0), "one place"),
     "reads without a hull": (Arena, "was_read", lambda self, low, high: False, "of a neighbour"),
-    "bytes taken back": (Arena, "_undo", lambda self, length=0: None, "of a neighbour"),
+    "bytes taken back": (Journal, "undo", lambda self, length=0: None, "of a neighbour"),
     "shared memory": (CompiledWave, "begin_again", lambda self: self.local.fill(0),
                       "shared memory, one place"),
     "local memory": (CompiledWave, "begin_again", lambda self: setattr(self, "_is_clear", False),
@@ -246,7 +254,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("name", WRONG)
-def test_a_wrong_trial_is_noticed(name, four_threads, monkeypatch):  # noqa: F811
+def test_a_wrong_trial_is_noticed(name, four_threads, monkeypatch):
     owner, attribute, wrong, kernel = WRONG[name]
     monkeypatch.setattr(owner, attribute, wrong)
     with pytest.raises(AssertionError):

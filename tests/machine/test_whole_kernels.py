@@ -135,12 +135,6 @@ STORES = {
 
 
 @pytest.fixture
-def four_threads(monkeypatch):
-    monkeypatch.setattr(threads, "processors", lambda: 4)
-    monkeypatch.setattr(loop, "WORTH_A_THREAD", 1)
-
-
-@pytest.fixture
 def no_trials(monkeypatch):
     monkeypatch.setattr(trials, "_MOST_VAIN", 0)
 

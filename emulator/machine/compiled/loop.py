@@ -254,8 +254,8 @@ class Loop:
         threads = 1
         if together <= s.wave.warps_per_cta:
             threads += layout.warps * self._usual * self._work // WORTH_A_THREAD
-            threads = min(threads, processors())
-        trial = self._may_try(s, layout, together)
+        trial = threads > 1 and self._may_try(s, layout, together)
+        threads = min(threads, processors())
         while True:
             self._native.improve()
             size = bytes_of_number(len(self.parts))
@@ -598,7 +598,7 @@ class _Native:
             starts, found = layout.starts, 0
             if reach is not None:
                 # The first block stores alone: the journal then keeps what all are to write.
-                with arena.expecting(*reach):
+                with arena.journal.expecting(*reach):
                     found, starts = compute(*starts[:2].tolist(), *shared), starts[1:]
             if len(starts) > 1:
                 cuts = starts[cuts_of(len(starts) - 1, threads)]

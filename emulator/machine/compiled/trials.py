@@ -165,12 +165,10 @@ class Trials:
         own = None if crossed else touched(hulls)
         stays = own is not None and (went_well or not own)
         stays = stays and not any(arena.was_read(*x) for x in own or ())
+        arena.end_trial(stays=stays)
         if stays:
-            arena.end_trial()
             self._last = own or []
             if self._is_first:
                 self._first = self._last
-        else:
-            arena.take_back()
         self._vain = max(0, self._vain + (-1 if stays else not cut_off))
         return stays

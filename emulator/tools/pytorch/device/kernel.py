@@ -40,7 +40,7 @@ def launch(kernel: Kernel | None, blocks: int, threads: int, args: Sequence[obje
     has them."""
     assert kernel is not None
     made = kernel.prepare(blocks, threads, args)
-    made.arena.undoes = False
+    made.arena.journal.undoes = False
     made.run("auto")
 
 
