@@ -210,7 +210,7 @@ class Arena:
         #: the last room of small allocations, and how much of it they take
         self._last: tuple[Room, int] = (_EMPTY.room, 0)
         self.multicasts: list[Multicast] = []
-        self.journal = Journal(self._is_kept)
+        self.journal = Journal()
         #: what the table said of the journal when a trial began
         self._columns: Indexes = np.zeros((2, 0), np.int64)
         self._freed: list[Allocation] = []
@@ -425,23 +425,27 @@ class Arena:
             first, last = np.searchsorted(places, (made.start, made.start + made.size)).tolist()
             if first < last:
                 at = places[first:last] - made.start
-                self.journal.keep(made, int(at[0]), int(at[-1]) + 1)
+                self.keep(made, int(at[0]), int(at[-1]) + 1)
                 made.held[at] = values[first:last]
 
     # --- what is written ---
 
+    def keep(self, made: Allocation, first: int, last: int) -> None:
+        """Somebody is about to write bytes `first` … `last` of an allocation."""
+        self.journal.keep(made, first, last, self._is_kept)
+
     def _is_kept(self, made: Allocation, start: int, end: int) -> None:
-        """Native code learns from the table what it need not keep."""
+        """Native code looks into the table for what need not be kept, as soon as `keep` is over."""
         if self._table is not None:
             row = self._index(made) + 1
             self._table.kept[row] = made.address + start
             self._table.kept_ends[row] = made.address + end
 
     def keep_row(self, row: int, address: int, size: int) -> None:
-        """`Journal.keep` for native code, by the entry in the table; see `stopped`."""
+        """`keep` for native code, by the entry in the table; see `stopped`."""
         made = self._allocations[row - 1]
         try:
-            self.journal.keep(made, address - made.address, address - made.address + size)
+            self.keep(made, address - made.address, address - made.address + size)
         except BaseException as error:
             self.stopped[0], self._error = 1, error
 
@@ -472,7 +476,7 @@ class Arena:
         if self._table is not None:
             self._table.kept[:], self._table.kept_ends[:] = self._columns
         if stays:
-            self.journal.end_trial()
+            self.journal.end_trial(self._is_kept)
         else:
             self.journal.take_back()
 
@@ -489,7 +493,7 @@ class Arena:
         """Bytes between two addresses are about to be written: the journal keeps them at once."""
         made = self.find(low)
         if made is not None and made.writable and not made.freed:
-            self.journal.expect(made, low - made.address, high - made.address)
+            self.journal.expect(made, low - made.address, high - made.address, self._is_kept)
 
     def was_read(self, low: int, high: int) -> bool:
         """Whether allocations between two addresses were read by whoever does not tell where."""
@@ -591,7 +595,7 @@ class Arena:
         if write:
             if not found.writable:
                 return None
-            self.journal.keep(found, low - found.address, end - found.address)
+            self.keep(found, low - found.address, end - found.address)
         return found
 
     def _rows(
@@ -614,7 +618,7 @@ class Arena:
             for row in np.unique(at[outside]).tolist():
                 made, mine = self._allocations[row - 1], signed[at == row]
                 first, last = int(mine.min()), int(mine.max()) + size
-                self.journal.keep(made, first - made.address, last - made.address)
+                self.keep(made, first - made.address, last - made.address)
         return at, signed + table.inside[at] + table.rooms[at]
 
     def table(self) -> Table:

@@ -24,6 +24,8 @@ _before = Scratch(arrays=8, most=1 << 26)
 _keeping = threading.Lock()
 #: the interval of what nobody has written
 _NOTHING = 0, 0
+#: hears of the interval of an allocation before anybody finds it here
+Tell = Callable[[Allocation, int, int], None]
 
 
 class Trial(NamedTuple):
@@ -36,9 +38,7 @@ class Trial(NamedTuple):
 class Journal:
     """Bytes before they were written, in the order in which they were kept."""
 
-    def __init__(self, tell: Callable[[Allocation, int, int], None]) -> None:
-        """`tell` hears of the interval of an allocation before anybody else sees it."""
-        self._tell = tell
+    def __init__(self) -> None:
         self._entries: list[tuple[Array, Array]] = []
         #: of an allocation the bytes that are kept, or need not be
         self._kept: dict[Allocation, tuple[int, int]] = {}
@@ -63,7 +63,7 @@ class Journal:
         """An allocation is no more."""
         self._kept.pop(made, None)
 
-    def keep(self, made: Allocation, first: int, last: int) -> None:
+    def keep(self, made: Allocation, first: int, last: int, tell: Tell) -> None:
         """Somebody is about to write bytes `first` … `last` of an allocation."""
         low, high = self._kept.get(made, _NOTHING)
         if low <= first and last <= high:
@@ -79,17 +79,13 @@ class Journal:
             end = high if last <= high else min(made.size, max(last, high + more))
             for piece in (made.held[start:low], made.held[high:end]):
                 self.note(piece)
-            self._keeps(made, start, end)
+            tell(made, start, end)
+            self._kept[made] = start, end
 
-    def _keeps(self, made: Allocation, start: int, end: int) -> None:
-        # Native code looks where it was told as soon as `keep` finds the bytes here.
-        self._tell(made, start, end)
-        self._kept[made] = start, end
-
-    def expect(self, made: Allocation, first: int, last: int) -> None:
+    def expect(self, made: Allocation, first: int, last: int, tell: Tell) -> None:
         """Bytes of an allocation are about to be written: they are kept at once."""
         if last - first <= _EXPECTED:
-            self.keep(made, first, min(last, made.size))
+            self.keep(made, first, min(last, made.size), tell)
 
     @contextmanager
     def expecting(self, low: int, high: int) -> Iterator[None]:
@@ -127,7 +123,7 @@ class Journal:
         """What is written from here on can be taken back."""
         self._trial, self._kept = Trial(len(self._entries), self._kept), {}
 
-    def end_trial(self) -> None:
+    def end_trial(self, tell: Tell) -> None:
         """What was written since it began stays."""
         before, now = self._before_trial()
         is_new = False
@@ -137,9 +133,13 @@ class Journal:
                 continue
             is_new = True
             if first < last and low <= last and first <= high:
-                self._keeps(made, min(low, first), max(high, last))
+                first, last = min(low, first), max(high, last)
             elif high - low > last - first:
-                self._keeps(made, low, high)
+                first, last = low, high
+            else:
+                continue
+            tell(made, first, last)
+            self._kept[made] = first, last
         if not is_new or not self.undoes:
             self.forget(before.length)
 

@@ -383,7 +383,7 @@ def test_an_interrupt_while_native_code_keeps_bytes(scatter, monkeypatch):
     note = Journal.note
 
     def interrupted(self, held):
-        if sys._getframe(2).f_code.co_name == "keep_row":
+        if sys._getframe(3).f_code.co_name == "keep_row":
             raise KeyboardInterrupt
         note(self, held)
 

@@ -63,7 +63,7 @@ def test_the_journal_gives_everything_back(size):
     for _ in range(50):
         first = int(rng.integers(size))
         last = int(rng.integers(first, size)) + 1
-        arena.journal.keep(made, first, last)
+        arena.keep(made, first, last)
         held[first:last] = rng.integers(0, 256, last - first, np.uint8)
     arena.free(made)
     arena.roll_back()
@@ -73,7 +73,7 @@ def test_the_journal_gives_everything_back(size):
 def test_what_is_not_kept_would_be_seen():
     arena, held = Arena(), np.zeros(1 << 20, np.uint8)
     made = arena.allocate("A", len(held), address=FAR, held=held)
-    arena.journal.keep(made, 0, 1)
+    arena.keep(made, 0, 1)
     held[-1] = 1
     arena.roll_back()
     assert held[-1] == 1
@@ -83,7 +83,7 @@ def test_a_journal_keeps_a_part_of_what_is_large():
     arena, held = Arena(), np.zeros(1 << 28, np.uint8)
     made = arena.allocate("A", len(held), address=FAR, held=held)
     for at in (1 << 20, (1 << 20) + (1 << 17), 0):
-        arena.journal.keep(made, at, at + 4)
+        arena.keep(made, at, at + 4)
     assert sum(len(old) for _, old in arena.journal._entries) < 1 << 22
 
 
@@ -95,12 +95,12 @@ def test_the_journal_keeps_at_once_what_is_expected(size):
     made = arena.allocate("A", size, address=FAR, held=held)
     other = arena.allocate("B", 64, address=FAR + 2 * size, held=np.zeros(64, np.uint8))
     with arena.journal.expecting(FAR + 100, FAR + 4 * size):
-        arena.journal.keep(made, size // 2, size // 2 + 4)
+        arena.keep(made, size // 2, size // 2 + 4)
     assert arena.journal._kept[made] == (100, size) and other not in arena.journal._kept
     held[100:] = 7
     arena.roll_back()
     assert (held == before).all()
-    arena.journal.keep(other, 0, 4)
+    arena.keep(other, 0, 4)
     assert arena.journal._kept[other] == (0, 64)
 
 
@@ -121,11 +121,11 @@ def test_native_code_of_other_threads_sees_what_is_kept_at_any_time():
 
     arena.journal._kept = Kept()
     nothing = in_table()
-    arena.journal.keep(made, 1 << 17, (1 << 17) + 4)
+    arena.keep(made, 1 << 17, (1 << 17) + 4)
     arena.begin_trial()
     assert nothing == in_table() == (made.size, 0)
     arena.end_trial(stays=False)
-    arena.journal.keep(made, 0, 4)
+    arena.keep(made, 0, 4)
     steps = [nothing, *seen]
     assert len(steps) == 3
     assert all(a[0] >= b[0] and a[1] <= b[1] for a, b in pairwise(steps))
@@ -135,7 +135,7 @@ def test_the_journal_keeps_no_more_than_it_needs_where_too_much_is_expected():
     arena, held = Arena(), np.zeros(1 << 28, np.uint8)
     made = arena.allocate("A", len(held), address=FAR, held=held)
     with arena.journal.expecting(FAR, FAR + len(held)):
-        arena.journal.keep(made, 0, 4)
+        arena.keep(made, 0, 4)
     assert sum(len(old) for _, old in arena.journal._entries) < 1 << 22
 
 

@@ -151,7 +151,7 @@ def _in_arena(
         raise AssertionError("the arena refuses what it does not hold")
     start = address - found.address
     if write:
-        arena.journal.keep(found, start, start + size)
+        arena.keep(found, start, start + size)
     held, first = found.words(1, write=write)
     return held.data, address - first
 
