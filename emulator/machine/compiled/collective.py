@@ -162,10 +162,14 @@ def _row(e: WarpEmitter, places: Value, row: int) -> Value:
 
 
 def _load_matrix(t: NativeFunction, statement: Statement, ins: Movement) -> None:
-    places = _rows(t, statement, ins, write=False)
-    for tile, item in enumerate(items_of(statement.operands["d"])):
-        load = partial(_loaded, _from_tile(ins.fragment("d"), tile), tile)
-        words = t.e.outlined(f"load.{ins}.{tile}", integers(32), load, places)
+    places, items = _rows(t, statement, ins, write=False), items_of(statement.operands["d"])
+
+    def load(e: WarpEmitter, places: Value) -> tuple[Value, ...]:
+        indexes = [_from_tile(ins.fragment("d"), tile) for tile in range(len(items))]
+        return tuple(_loaded(x, tile, e, places) for tile, x in enumerate(indexes))
+
+    made = t.e.outlined(f"load.{ins}", (integers(32),) * len(items), load, places)
+    for item, words in zip(items, made, strict=True):
         t.write(item, "b32", words, None)
 
 

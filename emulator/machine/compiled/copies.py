@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
-from emulator.arith.fast.words import LONG, Value
+from functools import partial
+
+from llvmlite import ir
+
+from emulator.arith.fast.words import BIT, LONG, Value
 from emulator.machine.compiled.function import NativeFunction
+from emulator.machine.compiled.memory import Memory
+from emulator.machine.compiled.warp_emitter import WarpEmitter
 from emulator.ptx.program import Constant, Statement
 
 #: effects that are nothing here: all copies are done
@@ -38,7 +44,10 @@ def emit(t: NativeFunction, statement: Statement) -> None:
     t.memory.store(target, [e.select(whole, x, e.like(x, 0)) for x in words])
     part = b.and_(b.icmp_unsigned("!=", sizes, e.word(32, 0)), b.and_(active, b.not_(whole)))
     with b.if_then(e.any(part), likely=False):
-        _copy_parts(t, addresses, target, sizes, part, size)
+        words = [t.memory.context, t.warp, addresses, target, sizes, e.mask(part)]
+        failed = e.outlined(f"copy.{size}", BIT, partial(_copied, size), *words)
+        with b.if_then(failed, likely=False):
+            t.fail()
     t.has_stored(active)
 
 
@@ -52,24 +61,37 @@ def _sizes(t: NativeFunction, statement: Statement, size: int) -> Value:
     return e.word(32, size)
 
 
-def _copy_parts(
-    t: NativeFunction, addresses: Value, target: Value, sizes: Value, mask: Value, size: int
-) -> None:
-    """Copies some bytes of the size, one after the other; zeros stand behind them already."""
-    e, b = t.e, t.b
+def _copied(
+    size: int,
+    e: WarpEmitter,
+    context: Value,
+    warp: Value,
+    addresses: Value,
+    target: Value,
+    sizes: Value,
+    lanes: Value,
+) -> Value:
+    """Copies some bytes of the size, one after the other; zeros stand behind them already. Whether
+    a lane is out of bounds."""
+    b, mask = e.builder, e.lanes_of(lanes)
     before = b.block
+    entry = ir.IRBuilder(before)
+    memory = Memory(e, context, entry)
+    memory.warp = warp
     loop, done = b.append_basic_block("bytes"), b.append_basic_block("copied")
-    b.branch(loop)
     b.position_at_end(loop)
     at = b.phi(LONG)
     at.add_incoming(LONG(0), before)
     offset = e.splat(at)
     inside = b.and_(b.icmp_unsigned("<", offset, e.resize(sizes, 64)), mask)
-    source = t.memory.places("global", b.add(addresses, offset), 1, inside, False, t.fail)
-    (byte,) = t.memory.load(source, 8, 1)
-    lost = t.memory.nowhere
-    t.memory.store(e.select(inside, b.add(target, offset), lost), [byte])
+    source = memory.places(
+        "global", b.add(addresses, offset), 1, inside, False, lambda: b.ret(BIT(1))
+    )
+    (byte,) = memory.load(source, 8, 1)
+    memory.store(e.select(inside, b.add(target, offset), memory.nowhere), [byte])
     following = b.add(at, LONG(1))
     at.add_incoming(following, b.block)
     b.cbranch(b.icmp_unsigned("<", following, LONG(size)), loop, done)
+    entry.branch(loop)
     b.position_at_end(done)
+    return BIT(0)

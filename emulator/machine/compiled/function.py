@@ -17,7 +17,7 @@ import numpy as np
 from llvmlite import ir
 
 from dtypes import Array
-from emulator.arith.fast.words import LONG, POINTER, Value
+from emulator.arith.fast.words import LONG, POINTER, WORD, Value
 from emulator.arith.scalar.types import TYPES
 from emulator.isa.register_types import REGISTER_BITS
 from emulator.machine.compiled.memory import Memory, define_locate
@@ -121,13 +121,8 @@ class NativeFunction(ABC):
     # --- arguments: for each array its address and the bytes from warp to warp ---
 
     def _argument(self, number: int, of_block: bool = False) -> Value:
-        b = self.b
         warp = self.memory.of_warp("places") if of_block else self.warp
-        pair = [
-            b.load(b.gep(self.places, [LONG(2 * number + i)], source_etype=LONG), typ=LONG)
-            for i in range(2)
-        ]
-        return b.inttoptr(b.add(pair[0], b.mul(warp, pair[1])), POINTER)
+        return self.e.fragment("argument", POINTER, _place, self.places, LONG(2 * number), warp)
 
     def input(self, key: Any, given: Input) -> Value:
         """Words that the strand has; outputs stand behind all inputs."""
@@ -290,9 +285,7 @@ class NativeFunction(ABC):
         return False
 
     def has_stored(self, active: Value) -> None:
-        before = self.b.load(self._stored, typ=LONG)
-        some = self.b.zext(self.e.any(active), LONG)
-        self.b.store(self.b.or_(before, some), self._stored)
+        self.e.fragment("stored", ir.VoidType(), _note_stored, self._stored, self.e.mask(active))
 
 
 class SegmentFunction(NativeFunction):
@@ -328,6 +321,22 @@ class SegmentFunction(NativeFunction):
         b.ret(b.load(self._stored, typ=LONG))
         made = tuple((i, _dtype_of(self.function.registers[i].type)) for i in outputs)
         return self._text(), tuple(given for _, given in self._inputs.values()), made
+
+
+def _place(e: WarpEmitter, places: Value, first: Value, warp: Value) -> Value:
+    """The part of a warp in an array, of which the arguments have the start and the step."""
+    b = e.builder
+    start, step = (
+        b.load(b.gep(places, [at], source_etype=LONG), typ=LONG)
+        for at in (first, b.add(first, LONG(1)))
+    )
+    return b.inttoptr(b.add(start, b.mul(warp, step)), POINTER)
+
+
+def _note_stored(e: WarpEmitter, stored: Value, lanes: Value) -> None:
+    b = e.builder
+    some = b.zext(b.icmp_unsigned("!=", lanes, WORD(0)), LONG)
+    b.store(b.or_(b.load(stored, typ=LONG), some), stored)
 
 
 def _dtype_of(type_: str) -> np.dtype[Any]:

@@ -10,6 +10,7 @@ are as they were at the start of the part.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 from llvmlite import ir
@@ -235,12 +236,11 @@ class LoopFunction(NativeFunction):
         near.move(self.e, self.function, *arrays, warp, *words, inward=inward)
 
     def _word(self, name: str, warp: Value) -> Value:
-        return self.b.load(self._place(name, warp, 4), typ=WORD)
+        start = self._near.get(name, self._given[name])
+        return self.e.fragment("word", WORD, _word, start, warp)
 
     def _record(self, name: str, word: Value) -> None:
-        records = self._place("records", self._group, 8 * len(RECORD))
-        at = self.b.gep(records, [LONG(RECORD.index(name))], source_etype=LONG)
-        self.b.store(word, at)
+        _record(self.e, self._given["records"], self._group, name, word)
 
     def _begin_records(self) -> None:
         """Starts with what the phases before have left, if any."""
@@ -399,16 +399,12 @@ class LoopFunction(NativeFunction):
 
     def _note(self, number: int, part: Part) -> Value:
         """Counts a part as executed; how many were."""
-        b = self.b
-        trace = b.mul(self._group, self._given["room"])
-        at = b.add(trace, b.load(self._count["parts"], typ=LONG))
         size = bytes_of_number(len(self._parts))
-        place = b.inttoptr(b.add(self._given["trace"], b.mul(at, LONG(size))), POINTER)
-        b.store(ir.IntType(8 * size)(number), place)
-        mixed = b.xor(b.load(self._count["hash"], typ=LONG), LONG(number + 1))
-        b.store(b.mul(mixed, LONG(_MIX)), self._count["hash"])
-        self._add("statements", LONG(part.count))
-        return self._add("parts", LONG(1))
+        trace, room = self._given["trace"], self._given["room"]
+        counts = [self._count[name] for name in ("parts", "statements", "hash")]
+        given = [trace, self._group, room, LONG(number), LONG(part.count), *counts]
+        found: Value = self.e.fragment("note", LONG, partial(_note, size), *given)
+        return found
 
     def _run_if_there(self, warp: Value, part: Part) -> None:
         b = self.b
@@ -485,7 +481,7 @@ class LoopFunction(NativeFunction):
 
     def _run(self, part: Part) -> None:
         """The statements of a part for the lanes of a warp that are there."""
-        b, e = self.b, self.e
+        e = self.e
         self._values, self._written = {}, {}
         self.memory.begin()
         self.bases = bases_of_many(part.statements)
@@ -502,8 +498,6 @@ class LoopFunction(NativeFunction):
                 self._argument(self._number(index, self._held(index))),
             )
             self._kept.add(index)
-        lanes = b.zext(e.function("llvm.ctpop.i32", WORD, [mask]), LONG)
-        self._add("lanes", b.mul(lanes, LONG(part.count)))
         self._go_on(part, guard, mask)
 
     def _go_on(self, part: Part, guard: Value | None, mask: Value) -> None:
@@ -513,17 +507,18 @@ class LoopFunction(NativeFunction):
         if part.target <= part.pc:
             back = b.zext(b.icmp_unsigned("!=", taken, WORD(0)), LONG)
             b.store(b.or_(b.load(self._turned, typ=LONG), back), self._turned)
-        places = [self._place(name, self.warp, size) for name, size in _OF_LANES]
+        starts = [self._near.get(name, self._given[name]) for name, _ in _OF_LANES]
         ways = [WORD(part.target), WORD(part.following)]
-        e.outlined("go_on", ir.VoidType(), _go_on, mask, taken, *ways, *places)
+        counts = [LONG(part.count), self._count["lanes"]]
+        given = [mask, taken, *ways, *counts, self.warp, *starts]
+        e.outlined("go_on", ir.VoidType(), _go_on, *given)
 
     def fail(self) -> None:
         if self._stays is not None:
             self.b.branch(self._stays)
             return
-        self._record("failed", LONG(self.number))
-        self._record("warp", self.warp)
-        self._return_too(LONG(OVER))
+        given = [self._given["records"], self._group, LONG(self.number), self.warp, self._stored]
+        self.e.fragment("fail", ir.VoidType(), _fail, *given)
         self.b.branch(self._finish)
 
 
@@ -534,20 +529,79 @@ def _settle(block: Any) -> None:
     block.instructions = [block.terminator]
 
 
+# --- pieces of code that many parts have ----------------------------------------------------------
+
+
+def _word(e: WarpEmitter, start: Value, warp: Value) -> Value:
+    """The word of a warp in an array."""
+    b = e.builder
+    return b.load(b.inttoptr(b.add(start, b.mul(warp, LONG(4))), POINTER), typ=WORD)
+
+
+def _note(
+    size: int,
+    e: WarpEmitter,
+    trace: Value,
+    group: Value,
+    room: Value,
+    number: Value,
+    count: Value,
+    parts: Value,
+    statements: Value,
+    hashed: Value,
+) -> Value:
+    """Counts a part with so many statements as executed, and puts its number into the trace of the
+    group; how many were."""
+    b = e.builder
+    before = b.load(parts, typ=LONG)
+    at = b.mul(b.add(b.mul(group, room), before), LONG(size))
+    place = b.inttoptr(b.add(trace, at), POINTER)
+    b.store(b.trunc(number, ir.IntType(8 * size)), place)
+    mixed = b.xor(b.load(hashed, typ=LONG), b.add(number, LONG(1)))
+    b.store(b.mul(mixed, LONG(_MIX)), hashed)
+    b.store(b.add(b.load(statements, typ=LONG), count), statements)
+    now = b.add(before, LONG(1))
+    b.store(now, parts)
+    return now
+
+
+def _record(e: WarpEmitter, records: Value, group: Value, name: str, word: Value) -> None:
+    b = e.builder
+    at = b.add(b.mul(group, LONG(8 * len(RECORD))), LONG(8 * RECORD.index(name)))
+    b.store(word, b.inttoptr(b.add(records, at), POINTER))
+
+
+def _fail(
+    e: WarpEmitter, records: Value, group: Value, number: Value, warp: Value, stored: Value
+) -> None:
+    """Notes which statement a warp must not execute."""
+    b = e.builder
+    _record(e, records, group, "failed", number)
+    _record(e, records, group, "warp", warp)
+    b.store(b.or_(b.load(stored, typ=LONG), LONG(OVER)), stored)
+
+
 def _go_on(
     e: WarpEmitter,
     mask: Value,
     taken: Value,
     target: Value,
     following: Value,
-    low: Value,
-    place: Value,
-    whole: Value,
-    pcs: Value,
+    count: Value,
+    executed: Value,
+    warp: Value,
+    *starts: Value,
 ) -> None:
-    """Lanes of a mask go to `target` where a branch is taken, and else to `following`; then those
-    that are lowest of all lanes of the warp are the next."""
+    """Lanes of a mask, which have executed so many statements, go to `target` where a branch is
+    taken, and else to `following`; then those that are lowest of all lanes of the warp are the
+    next."""
     b = e.builder
+    low, place, whole, pcs = (
+        b.inttoptr(b.add(start, b.mul(warp, LONG(size))), POINTER)
+        for start, (_, size) in zip(starts, _OF_LANES, strict=True)
+    )
+    lanes = b.mul(b.zext(e.function("llvm.ctpop.i32", WORD, [mask]), LONG), count)
+    b.store(b.add(b.load(executed, typ=LONG), lanes), executed)
     every = b.load(whole, typ=WORD)
     same = b.or_(b.icmp_unsigned("==", taken, mask), b.icmp_unsigned("==", taken, WORD(0)))
     together = b.and_(b.icmp_unsigned("==", mask, every), same)

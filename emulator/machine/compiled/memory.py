@@ -9,6 +9,7 @@ warp are known to be in bounds; where one is not, the function returns the numbe
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from llvmlite import ir
@@ -63,9 +64,7 @@ class Memory:
 
     def of_warp(self, name: str) -> Value:
         """The part of the context for each warp."""
-        table = self.e.builder.inttoptr(self.field(name), POINTER)
-        place = self.e.builder.gep(table, [self.warp], source_etype=LONG)
-        return self.e.builder.load(place, typ=LONG)
+        return word_of_warp(self.e.builder, self.context, self.warp, name)
 
     def clear_shared(self, first: Value, end: Value) -> None:
         """Zeros in the shared memory of the blocks of some warps."""
@@ -95,100 +94,26 @@ class Memory:
     ) -> Value:
         """The addresses in this process; those of lanes outside of a mask lead nowhere. `told`:
         somebody knows where it reads."""
-        if space == "shared":
-            out = self._in_shared(addresses, size, mask, fail)
-        elif space == "local":
-            out = self._in_local(addresses, size, mask, fail)
-        else:
+        e, make = self.e, _PLACES.get(space, _anywhere)
+        given = [self.context, self.warp, addresses, e.mask(mask), self._nowhere]
+        if make is _anywhere:
             window = {"param": PARAMETERS, "cluster": SHARED}.get(space, 0)
             if window:
-                inside = self.e.builder.and_(addresses, self.e.word(64, (1 << WINDOW_BITS) - 1))
-                addresses = self.e.builder.add(inside, self.e.word(64, window))
-            out = self._anywhere(addresses, size, mask, write, fail, told)
-        return self.e.select(mask, out, self.nowhere)
+                inside = e.builder.and_(addresses, e.word(64, (1 << WINDOW_BITS) - 1))
+                given[2] = e.builder.add(inside, e.word(64, window))
+            site = self._allocated(3)
+            self._entry.store(ir.Constant(ir.ArrayType(LONG, 3), [0, 0, 0]), site)
+            given += [BIT(write), BIT(told), site, self._scratch]
+        name, results = f"places{make.__name__}.{size}", (BIT, integers(64))
+        failed, places = e.fragment(name, results, partial(make, size), *given)
+        with e.builder.if_then(failed, likely=False):
+            fail()
+        return places
 
     @property
     def nowhere(self) -> Value:
         """Addresses that lanes which do not take part may read and write."""
         return self.e.splat(self._nowhere)
-
-    def _refuse(self, wrong: Value, mask: Value, fail: Callable[[], None]) -> None:
-        with self.e.builder.if_then(self.e.any(self.e.builder.and_(wrong, mask)), likely=False):
-            fail()
-
-    def _misaligned(self, addresses: Value, size: int) -> Value:
-        low = self.e.builder.and_(addresses, self.e.like(addresses, size - 1))
-        return self.e.builder.icmp_unsigned("!=", low, self.e.like(addresses, 0))
-
-    def _in_shared(
-        self, addresses: Value, size: int, mask: Value, fail: Callable[[], None]
-    ) -> Value:
-        e, builder = self.e, self.e.builder
-        inside = builder.and_(e.resize(addresses, 32), e.word(32, (1 << RANK_BITS) - 1))
-        last = builder.trunc(builder.sub(self.field("shared_limit"), LONG(size)), WORD)
-        wrong = builder.icmp_signed(">", inside, e.splat(last))
-        self._refuse(builder.or_(wrong, self._misaligned(inside, size)), mask, fail)
-        row = builder.add(self.field("shared"), self.of_warp("rows"))
-        return builder.add(e.resize(inside, 64), e.splat(row))
-
-    def _in_local(
-        self, addresses: Value, size: int, mask: Value, fail: Callable[[], None]
-    ) -> Value:
-        e, builder = self.e, self.e.builder
-        last = e.splat(builder.sub(self.field("local_limit"), LONG(size)))
-        wrong = builder.or_(
-            builder.icmp_signed(">", addresses, last),
-            builder.icmp_signed("<", addresses, e.word(64, 0)),
-        )
-        self._refuse(builder.or_(wrong, self._misaligned(addresses, size)), mask, fail)
-        stride = self.field("local_bytes")
-        first = builder.mul(builder.mul(self.of_warp("warps"), LONG(WIDTH)), stride)
-        lanes = builder.mul(e.iota(64), e.splat(stride))
-        return builder.add(
-            builder.add(addresses, lanes), e.splat(builder.add(self.field("local"), first))
-        )
-
-    def _anywhere(
-        self,
-        addresses: Value,
-        size: int,
-        mask: Value,
-        write: bool,
-        fail: Callable[[], None],
-        told: bool,
-    ) -> Value:
-        """In global memory, or wherever the window of an address is.
-
-        A site keeps the bounds of a statement: the first address, how many an access may start at,
-        and how far bytes are from their addresses.
-        """
-        e, builder = self.e, self.e.builder
-        site = self._allocated(3)
-        self._entry.store(ir.Constant(ir.ArrayType(LONG, 3), [0, 0, 0]), site)
-        first, reach, shift = (
-            builder.load(builder.gep(site, [LONG(i)], source_etype=LONG), typ=LONG)
-            for i in range(3)
-        )
-        far = builder.icmp_unsigned(">=", builder.sub(addresses, e.splat(first)), e.splat(reach))
-        if size > 1:
-            far = builder.or_(far, self._misaligned(addresses, size))
-        near = builder.add(addresses, e.splat(shift))
-        before = builder.block
-        with builder.if_then(e.any(builder.and_(far, mask)), likely=False):
-            builder.store(addresses, self._scratch, align=8)
-            arguments = [
-                self.context, self._scratch, e.mask(mask), LONG(size), BIT(write), BIT(told),
-                self.warp, site,
-            ]  # fmt: skip
-            failed = e.function(_LOCATE, BIT, arguments)
-            with builder.if_then(failed, likely=False):
-                fail()
-            found = builder.load(self._scratch, typ=integers(64), align=8)
-            last = builder.block
-        out = builder.phi(integers(64))
-        out.add_incoming(near, before)
-        out.add_incoming(found, last)
-        return out
 
     # --- bytes ---
 
@@ -229,6 +154,112 @@ class Memory:
 def field_of(builder: Any, context: Value, name: str) -> Value:
     place = builder.gep(context, [LONG(CONTEXT.index(name))], source_etype=LONG)
     return builder.load(place, typ=LONG)
+
+
+def word_of_warp(builder: Any, context: Value, warp: Value, name: str) -> Value:
+    table = builder.inttoptr(field_of(builder, context, name), POINTER)
+    return builder.load(builder.gep(table, [warp], source_etype=LONG), typ=LONG)
+
+
+# --- where addresses lead: whether a lane is out of bounds, and the places of those of a mask -----
+
+
+def _misaligned(e: WarpEmitter, addresses: Value, size: int) -> Value:
+    low = e.builder.and_(addresses, e.like(addresses, size - 1))
+    return e.builder.icmp_unsigned("!=", low, e.like(addresses, 0))
+
+
+def _found(
+    e: WarpEmitter, wrong: Value, places: Value, lanes: Value, nowhere: Value
+) -> tuple[Value, Value]:
+    mask = e.lanes_of(lanes)
+    failed = e.any(e.builder.and_(wrong, mask))
+    return failed, e.select(mask, places, e.splat(nowhere))
+
+
+def _in_shared(
+    size: int,
+    e: WarpEmitter,
+    context: Value,
+    warp: Value,
+    addresses: Value,
+    lanes: Value,
+    nowhere: Value,
+) -> tuple[Value, Value]:
+    b = e.builder
+    inside = b.and_(e.resize(addresses, 32), e.word(32, (1 << RANK_BITS) - 1))
+    last = b.trunc(b.sub(field_of(b, context, "shared_limit"), LONG(size)), WORD)
+    wrong = b.icmp_signed(">", inside, e.splat(last))
+    wrong = b.or_(wrong, _misaligned(e, inside, size))
+    row = b.add(field_of(b, context, "shared"), word_of_warp(b, context, warp, "rows"))
+    return _found(e, wrong, b.add(e.resize(inside, 64), e.splat(row)), lanes, nowhere)
+
+
+def _in_local(
+    size: int,
+    e: WarpEmitter,
+    context: Value,
+    warp: Value,
+    addresses: Value,
+    lanes: Value,
+    nowhere: Value,
+) -> tuple[Value, Value]:
+    b = e.builder
+    last = e.splat(b.sub(field_of(b, context, "local_limit"), LONG(size)))
+    outside = b.icmp_signed(">", addresses, last)
+    outside = b.or_(outside, b.icmp_signed("<", addresses, e.word(64, 0)))
+    wrong = b.or_(outside, _misaligned(e, addresses, size))
+    stride = field_of(b, context, "local_bytes")
+    number = b.mul(word_of_warp(b, context, warp, "warps"), LONG(WIDTH))
+    offsets = b.mul(e.iota(64), e.splat(stride))
+    start = b.add(field_of(b, context, "local"), b.mul(number, stride))
+    return _found(e, wrong, b.add(b.add(addresses, offsets), e.splat(start)), lanes, nowhere)
+
+
+def _anywhere(
+    size: int,
+    e: WarpEmitter,
+    context: Value,
+    warp: Value,
+    addresses: Value,
+    lanes: Value,
+    nowhere: Value,
+    write: Value,
+    told: Value,
+    site: Value,
+    scratch: Value,
+) -> tuple[Value, Value]:
+    """In global memory, or wherever the window of an address is.
+
+    A site keeps the bounds of a statement: the first address, how many an access may start at, and
+    how far bytes are from their addresses.
+    """
+    b, mask = e.builder, e.lanes_of(lanes)
+    first, reach, shift = (
+        b.load(b.gep(site, [LONG(i)], source_etype=LONG), typ=LONG) for i in range(3)
+    )
+    far = b.icmp_unsigned(">=", b.sub(addresses, e.splat(first)), e.splat(reach))
+    if size > 1:
+        far = b.or_(far, _misaligned(e, addresses, size))
+    near = b.add(addresses, e.splat(shift))
+    before = b.block
+    with b.if_then(e.any(b.and_(far, mask)), likely=False):
+        b.store(addresses, scratch, align=8)
+        arguments = [context, scratch, lanes, LONG(size), write, told, warp, site]
+        wrong = e.function(_LOCATE, BIT, arguments)
+        found = b.load(scratch, typ=integers(64), align=8)
+        last = b.block
+    failed, out = b.phi(BIT), b.phi(integers(64))
+    for phi, usual, other in ((failed, BIT(0), wrong), (out, near, found)):
+        phi.add_incoming(usual, before)
+        phi.add_incoming(other, last)
+    return failed, e.select(mask, out, e.splat(nowhere))
+
+
+#: state space -> where its addresses lead; all others: anywhere
+_PLACES: dict[str, Callable[..., tuple[Value, Value]]] = {
+    "shared": _in_shared, "local": _in_local,
+}  # fmt: skip
 
 
 # --- the slow path --------------------------------------------------------------------------------

@@ -6,14 +6,17 @@ vector engine: a kernel that meets such an operand gives up.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import partial
+
 from llvmlite import ir
 
 from emulator.arith.fast.kernels.machine_code import address_of_function
-from emulator.arith.fast.words import LONG, POINTER, WORD
+from emulator.arith.fast.words import LONG, POINTER, WORD, Value
 from emulator.isa.matrix import MatrixInstruction
 from emulator.isa.wmma import WmmaMultiply
 from emulator.machine.compiled.function import NativeFunction
-from emulator.machine.compiled.warp_emitter import integers
+from emulator.machine.compiled.warp_emitter import WarpEmitter, integers
 from emulator.machine.shared.operands import word_type
 from emulator.ptx.program import Statement, items_of
 from emulator.targets import Target
@@ -37,28 +40,46 @@ def fits(statement: Statement, target: Target) -> bool:
 
 
 def emit(t: NativeFunction, statement: Statement) -> None:
-    ins, b = statement.instruction, t.b
+    ins = statement.instruction
     assert isinstance(ins, (MatrixInstruction, WmmaMultiply))
     kernel = warp_function(ins, t.target)
     assert kernel is not None
-    registers, d = (
-        t.memory.room(x, size)
-        for x, size in (("registers", kernel.size), ("d", kernel.result_size))
-    )
+    given, places = [], []
     for name, start in kernel.offsets.items():
-        place, type_ = start, word_type(statement.signature[name])
-        for item in items_of(statement.operands[name]):
+        type_ = word_type(statement.signature[name])
+        for number, item in enumerate(items_of(statement.operands[name])):
             words = t.read(item, type_)
-            size = words.type.element.width // 8
-            at = b.gep(registers, [LONG(place)], source_etype=ir.IntType(8))
-            b.store(words, at, align=size)
-            place += ins.lanes * size
+            given.append(words)
+            places.append(start + number * ins.lanes * words.type.element.width // 8)
+    items, bits = items_of(statement.operands["d"]), ins.fragment("d").word_bits
+    starts = [number * ins.lanes * bits // 8 for number in range(len(items))]
     address = t.pointer("kernel", kernel.compute, address_of_function(kernel.compute))
-    function = b.inttoptr(address, _FUNCTION.as_pointer())
-    b.call(function, [registers, d])
-    type_, place = word_type(statement.signature["d"]), 0
-    for item in items_of(statement.operands["d"]):
-        bits = ins.fragment("d").word_bits
-        at = b.gep(d, [LONG(place)], source_etype=ir.IntType(8))
-        t.write(item, type_, b.load(at, typ=integers(bits), align=bits // 8), None)
-        place += ins.lanes * bits // 8
+    rooms = (t.memory.room("registers", kernel.size), t.memory.room("d", kernel.result_size))
+    results = (integers(bits),) * len(items)
+    make = partial(_multiplied, places, starts, bits)
+    made = t.e.fragment(f"{ins}", results, make, address, *rooms, *given)
+    type_ = word_type(statement.signature["d"])
+    for item, words in zip(items, made, strict=True):
+        t.write(item, type_, words, None)
+
+
+def _multiplied(
+    places: Sequence[int],
+    starts: Sequence[int],
+    bits: int,
+    e: WarpEmitter,
+    address: Value,
+    registers: Value,
+    d: Value,
+    *given: Value,
+) -> tuple[Value, ...]:
+    """Calls a kernel with operands at places of `registers`; the results from `starts` of `d`."""
+    b, byte = e.builder, ir.IntType(8)
+    for place, words in zip(places, given, strict=True):
+        at = b.gep(registers, [LONG(place)], source_etype=byte)
+        b.store(words, at, align=words.type.element.width // 8)
+    b.call(b.inttoptr(address, _FUNCTION.as_pointer()), [registers, d])
+    return tuple(
+        b.load(b.gep(d, [LONG(start)], source_etype=byte), typ=integers(bits), align=bits // 8)
+        for start in starts
+    )

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, cast
 
 import numpy as np
+from llvmlite import ir
 
-from emulator.arith.fast.words import Word
+from emulator.arith.fast.words import LONG, Value, Word
 from emulator.arith.scalar import rule
 from emulator.arith.scalar.arrays import ArrayWords
 from emulator.arith.scalar.types import TYPES
@@ -24,6 +25,8 @@ Emit = Callable[..., Any]
 #: effects of instructions whose rule is about words in memory
 _OF_MEMORY = {"reads", "writes", "reduces"}
 _known: dict[tuple[str, ...], Emit | None] = {}
+#: instructions of LLVM that are not worth a function of their own
+_SHORT = 3
 
 
 def find(instruction: OrdinaryInstruction, given: Mapping[str, str]) -> Emit | None:
@@ -87,11 +90,37 @@ def _emit(
     e: WarpEmitter,
     *values: Any,
 ) -> Any:
-    w, words = NativeWords(e), [x if isinstance(x, int) else Word(e, x) for x in values]
+    operation = rule.find_rule(instruction.rule)
 
-    def text(w: NativeWords, *words: Any) -> Any:
-        return rule.bind_words(instruction, cast("Words", w), **given)(*words)
+    def text(e: WarpEmitter, *words: Value) -> Any:
+        left = iter(words)
+        given_words = [x if isinstance(x, int) else Word(e, next(left)) for x in values]
+        words_of = cast("Words", NativeWords(e))
+        results: Any = rule.bind_words(instruction, words_of, **given)(*given_words)
+        return tuple(x.value for x in results) if isinstance(results, tuple) else results.value
 
-    long = rule.find_rule(instruction.rule).long
-    results: Any = w.outlined(name, text, *words) if long else text(w, *words)
-    return tuple(x.value for x in results) if isinstance(results, tuple) else results.value
+    words = [x for x in values if not isinstance(x, int)]
+    if not name or not words:
+        return text(e, *words)
+    name = ".".join([name, *(str(x) for x in values if isinstance(x, int))])
+    types, size = _measured(name, text, [x.type for x in words])
+    if operation.long:
+        return e.outlined(name, types, text, *words)
+    return text(e, *words) if size <= _SHORT else e.fragment(name, types, text, *words)
+
+
+_sizes: dict[str, tuple[Any, int]] = {}
+
+
+def _measured(name: str, text: Callable[..., Any], types: Sequence[Any]) -> tuple[Any, int]:
+    """The types of the results of a text, and how many instructions it has."""
+    if name not in _sizes:
+        module = ir.Module()
+        function = ir.Function(module, ir.FunctionType(ir.VoidType(), types), "text")
+        e = WarpEmitter(
+            module, ir.IRBuilder(function.append_basic_block()), lambda builder, table: LONG(0)
+        )
+        made = text(e, *function.args)
+        kinds = tuple(x.type for x in made) if isinstance(made, tuple) else made.type
+        _sizes[name] = kinds, sum(len(block.instructions) for block in function.blocks)
+    return _sizes[name]

@@ -13,9 +13,10 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
+from llvmlite import ir
 
 from dtypes import Array
-from emulator.arith.fast.words import BIT, LONG, Value
+from emulator.arith.fast.words import BIT, LONG, WORD, Value
 from emulator.machine.compiled.claims import OTHERS, is_harmless, stores
 from emulator.machine.compiled.warp_emitter import WarpEmitter
 from emulator.machine.shared.operands import space_of
@@ -83,14 +84,9 @@ class Hulls:
         number = self._bases.get(place.base) if isinstance(place, Address) else None
         if number is None or space not in OTHERS:
             return False
-        e, b = self._e, self._e.builder
-        least, last = (
-            e.call(f"vector.reduce.{pick}", e.select(active, addresses, e.word(64, other)),
-                   result=LONG)
-            for pick, other in (("umin", -1), ("umax", 0))
-        )  # fmt: skip
-        end = b.select(e.any(active), b.add(last, LONG(size)), LONG(0))
-        self._extend(self._own[number], least, end)
+        e = self._e
+        given = [addresses, e.mask(active), LONG(size), *self._own[number]]
+        e.fragment("hull", ir.VoidType(), _extended, *given)
         return True
 
     def begin(self) -> None:
@@ -117,6 +113,26 @@ class Hulls:
             for j, place in enumerate(pair):
                 at = b.gep(rows, [b.add(first, LONG(2 * i + j))], source_etype=LONG)
                 b.store(b.load(place, typ=LONG), at)
+
+
+def _extended(
+    e: WarpEmitter, addresses: Value, lanes: Value, size: Value, least: Value, end: Value
+) -> None:
+    """What lanes access becomes part of the hull from `least` to `end`."""
+    b = e.builder
+    ends = [
+        e.call(
+            f"vector.reduce.{pick}",
+            e.select(e.lanes_of(lanes), addresses, e.word(64, other)),
+            result=LONG,
+        )
+        for pick, other in (("umin", -1), ("umax", 0))
+    ]
+    some = b.icmp_unsigned("!=", lanes, WORD(0))
+    ends[1] = b.select(some, b.add(ends[1], size), LONG(0))
+    for place, how, found in zip((least, end), ("umin", "umax"), ends, strict=True):
+        now = e.function(f"llvm.{how}.i64", LONG, [b.load(place, typ=LONG), found])
+        b.store(now, place)
 
 
 def touched(hulls: Array) -> list[tuple[int, int]] | None:

@@ -39,8 +39,8 @@ class WarpEmitter(Emitter):
         self, module: Any, builder: Any, table: Callable[[Any, Array], Value], entry: Any = None
     ) -> None:
         super().__init__(module, builder, WIDTH)
-        #: builder of what the function does once
-        self._entry = entry or builder
+        #: builder of what the function does once; None: it has none of its own
+        self._entry = entry
         #: gives a builder the address of an array that does not change
         self._table = table
 
@@ -64,17 +64,34 @@ class WarpEmitter(Emitter):
 
     # --- values ---
 
-    def outlined(self, name: str, result: Any, make: Callable[..., Value], *words: Value) -> Value:
-        """``make(emitter, *words)`` as a function of its own, written once for all of its name."""
+    def outlined(
+        self, name: str, result: Any, make: Callable[..., Any], *words: Value, inline: bool = False
+    ) -> Any:
+        """``make(emitter, *words)`` as a function of its own, written once for all of its name. Of
+        several results `make` returns a tuple, and `result` is one of their types."""
+        several = isinstance(result, tuple)
+        type_ = ir.LiteralStructType(result) if several else result
         found = self.module.globals.get(name)
         if found is None:
-            found = ir.Function(self.module, ir.FunctionType(result, [x.type for x in words]), name)
+            found = ir.Function(self.module, ir.FunctionType(type_, [x.type for x in words]), name)
             found.linkage = "internal"
-            found.attributes.add("noinline")
+            found.attributes.add("alwaysinline" if inline else "noinline")
             inner = WarpEmitter(self.module, ir.IRBuilder(found.append_basic_block()), self._table)
             made = make(inner, *found.args)
+            if several:
+                parts, made = made, ir.Constant(type_, ir.Undefined)
+                for number, word in enumerate(parts):
+                    made = inner.builder.insert_value(made, word, number)
             _ = inner.builder.ret_void() if made is None else inner.builder.ret(made)
-        return self.builder.call(found, words)
+        called = self.builder.call(found, words)
+        if not several:
+            return called
+        return tuple(self.builder.extract_value(called, i) for i in range(len(result)))
+
+    def fragment(self, name: str, result: Any, make: Callable[..., Any], *words: Value) -> Any:
+        """As `outlined`; where code is compiled with all optimisations it is part of its callers,
+        which only quickly compiled code calls."""
+        return self.outlined(name, result, make, *words, inline=True)
 
     def select(self, condition: Value, a: Value, b: Value) -> Value:
         return self.builder.select(condition, a, b)
@@ -102,7 +119,8 @@ class WarpEmitter(Emitter):
     def permuted(self, words: Value, lanes: Value) -> Value:
         """Words of 32 bits of other lanes."""
         b = self.builder
-        room = self._entry.alloca(words.type)
+        entry = self._entry
+        room = self.room(np.uint32, WIDTH) if entry is None else entry.alloca(words.type)
         b.store(words, room)
         offsets = self.shift("shl", self.resize(lanes, 64), 2)
         return self.gather(b.add(self.splat(b.ptrtoint(room, LONG)), offsets), 32)

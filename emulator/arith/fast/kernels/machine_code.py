@@ -10,6 +10,7 @@ import re
 import sys
 import tempfile
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from functools import lru_cache, partial
@@ -75,6 +76,10 @@ _FOLDED = re.compile(
     ),
     re.DOTALL,
 )
+
+#: the names of functions in a text, where they are defined and where they are called
+_FUNCTION = re.compile(r'^define [^@\n]*@"?([^"(]+)"?', re.MULTILINE)
+_CALLED = re.compile(r'call [^@\n]*@"?([^"(]+)"?')
 
 
 class Code:
@@ -170,9 +175,10 @@ class Improved:
     def __init__(
         self, ir: str, name: str, result: Any, *arguments: Any, seldom: bool = False
     ) -> None:
-        quick = (seldom or len(ir) >= _LARGE) and not _is_known(_key(ir, _LEVEL))
+        size = _size(ir)
+        quick = (seldom or size >= _LARGE) and not _is_known(_key(ir, _LEVEL))
         make = partial(function, ir, name, result, *arguments)
-        self._left = _SECONDS * len(ir) if quick else inf
+        self._left = _SECONDS * size if quick else inf
         self._now = make(level=0 if quick else _LEVEL)
         #: what makes a better one; None: there is none
         self._better = make if quick else None
@@ -210,19 +216,34 @@ def _is_known(key: str) -> bool:
     return key in _codes or (folder is not None and (folder / f"{key}.o").exists())
 
 
+def _size(ir: str) -> int:
+    """Characters of a text where functions that are always inlined stand in place of calls."""
+    functions, calls = _FUNCTION.split(ir), Counter(_CALLED.findall(ir))
+    return len(ir) + sum(
+        (calls[name] - 1) * len(body)
+        for name, body in zip(functions[1::2], functions[2::2], strict=True)
+        if "alwaysinline" in body.partition("\n")[0]
+    )
+
+
 def _compile(ir: str, level: int) -> bytes:
-    """Machine code, without passes over the IR before: kernels are written as they are to run, and
-    measured, the passes take three times as long as all else and gain nothing."""
-    code = _emitted(ir, _machine(*_processor(), level))
+    """Machine code. Of all passes over the IR only that one comes before which inlines what is
+    always to be inlined, but for level 0: kernels are written as they are to run, and measured, the
+    passes take three times as long as all else and gain nothing."""
+    code = _emitted(ir, _machine(*_processor(), level), inlined=level > 0)
     if level and _FOLDED.search(code):
         # At level 0 no instruction takes an operand from memory in place of a register.
-        return _emitted(ir, _machine(*_processor(), 0))
+        return _emitted(ir, _machine(*_processor(), 0), inlined=True)
     return code
 
 
-def _emitted(ir: str, machine: Any) -> bytes:
+def _emitted(ir: str, machine: Any, *, inlined: bool) -> bytes:
     module = llvm.parse_assembly(ir)
     module.verify()
+    if inlined and "alwaysinline" in ir:
+        passes = llvm.create_new_module_pass_manager()
+        passes.add_always_inliner_pass()
+        passes.run(module, llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options()))
     code: bytes = machine.emit_object(module)
     if len(ir) >= _LARGE:
         module.close()
