@@ -13,6 +13,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import InitVar, dataclass, field
 from functools import cached_property, lru_cache, reduce
+from itertools import repeat
 from operator import or_
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 
@@ -487,9 +488,9 @@ class Wave:
     def _run_block(self, strand: Strand, block: Block) -> int | None:
         done, lanes = 0, len(strand)
         try:
-            for step in block.steps:
+            for step, count in zip(block.steps, block.counts or repeat(1), strict=False):
                 step(strand)
-                done += 1
+                done += count
             following = block.end(strand)
             # A block may end with a statement, or where another one starts.
             done = len(block.statements)
