@@ -106,6 +106,19 @@ class Tape:
         self.lines.append(_Line(name, source, uses))
         return made
 
+    def write_nans(
+        self, condition: TracedWord, nan: int, out: TracedWord, number: TracedWord
+    ) -> TracedWord:
+        """`out`, words of a number, with one code of NaN. Whoever takes it for a number takes
+        `number` as it was computed: one NaN is as good as another. Nobody else has the array."""
+        made = self.new(out.like)
+        made.views[number.dtype] = number
+        code = self.refer(_constant(out.dtype.type(nan)))
+        change = f"copyto({made.name}, {code}, where={condition.name})"
+        source = [f"{made.name} = {out.name}", f"if count_nonzero({condition.name}): {change}"]
+        self.lines.append(_Line(made.name, source, names_of((condition, out))))
+        return made
+
     def attempt(self, work: Callable[[], object]) -> bool:
         """Whether `work` could be written down; if not, nothing was."""
         count, known = len(self.lines), dict(self._known)
@@ -125,8 +138,8 @@ class Tape:
         source = [f"def rule({parameters}):", f"    {start}"]
         source += [f"    {x}" for x in _written(self.lines, names_of(results))]
         source.append(f"    {ending}")
-        known = {"w": ARRAYS, "where": np.where, "count_nonzero": np.count_nonzero}
-        known |= {"rounded_sum": rounded_sum, **self.constants}
+        numpy = {x: getattr(np, x) for x in ("where", "copyto", "count_nonzero")}
+        known = {"w": ARRAYS, "rounded_sum": rounded_sum, **numpy, **self.constants}
         exec("\n".join(source), known)  # of our own writing alone
         return known["rule"]
 
@@ -171,6 +184,11 @@ class TracedWord:
         self.text = ""
         #: words of the same bits, by other types; numbers may be other NaNs
         self.views: dict[np.dtype[Any], TracedWord] = {}
+
+    @property
+    def is_new(self) -> bool:
+        """True if its array was made for it, and is no other's."""
+        return self.text != "" and not self.text.startswith("read(") and ".view(" not in self.text
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -281,15 +299,21 @@ class _TracedWords:
             return chosen() if callable(chosen) else chosen
         with self._tape.aside() as lines:
             value = value() if callable(value) else value
+        number = self._number_of(condition, value, out)
+        if number is not None:
+            return self._tape.write_nans(condition, value, out, number)
         text = "where({}, {}, {})"
-        made = self._tape.write_rarely(condition, lines, text, out, condition, value, out)
+        return self._tape.write_rarely(condition, lines, text, out, condition, value, out)
+
+    def _number_of(self, condition: TracedWord, value: Any, out: Any) -> TracedWord | None:
+        """Where `put` gives those of some words that are no numbers one code of NaN, and the words
+        are numbers that were computed: these."""
         if isinstance(out, TracedWord) and type(value) is int:
-            # One NaN is as good as another to whoever takes the words for numbers.
             for kind, number in out.views.items():
                 is_nan = condition.text == f"{number.name} != {number.name}"
-                if is_nan and np.isnan(made.dtype.type(value).view(kind)):
-                    made.views[kind] = number
-        return made
+                if is_nan and number.is_new and np.isnan(out.dtype.type(value).view(kind)):
+                    return number
+        return None
 
     def mend(self, condition: Any, out: Any, make: Callable[..., Any], *operands: Any) -> Any:
         if isinstance(condition, TracedWord) and condition.is_constant:

@@ -315,6 +315,7 @@ class Grid:
         failure = failure_of(error)
         if failure is None:
             return error
-        groups = strand.lanes // (WARP if failure.index is None else failure.concerns)
-        named = strand.lanes[groups == groups[failure.index or 0]].tolist()
+        lanes = strand.staying
+        groups = lanes // (WARP if failure.index is None else failure.concerns)
+        named = lanes[groups == groups[failure.index or 0]].tolist()
         return self.launch.failed(failure, statement, map(strand.wave.coordinates, named))

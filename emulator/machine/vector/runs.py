@@ -112,16 +112,17 @@ def with_runs(block: Block, program: Program) -> Block:
     function, first = program.function_at(block.statements[0].pc), block.statements[0].pc
     steps: list[Step] = []
     counts: list[int] = []
-    run = _Run(function)
+    run, runs = _Run(function), 0
 
     def finish() -> None:
-        nonlocal run
+        nonlocal run, runs
         if run.count:
             # What is asynchronous may read registers later than its statement.
             following = first + sum(counts) + run.count
             live = None if "asynchronous" in program.effects else program.liveness.at(following)
             steps.append(run.step(live))
             counts.append(run.count)
+            runs += 1
             run = _Run(function)
 
     for statement, step in zip(block.statements, block.steps, strict=False):
@@ -135,7 +136,13 @@ def with_runs(block: Block, program: Program) -> Block:
         steps.append(step)
         counts.append(1)
     finish()
-    return replace(block, steps=tuple(steps), counts=tuple(counts))
+    ends = block.statements[sum(counts) :]
+    return replace(
+        block,
+        steps=tuple(steps),
+        counts=tuple(counts),
+        only_computes=len(steps) == runs and all(len(x.targets) == 1 and not x.call for x in ends),
+    )
 
 
 def _computes(statement: Statement) -> bool:
