@@ -8,6 +8,7 @@ what nothing reads behind the run is not written. A block is looked at once it h
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cached_property
 from typing import Any, cast
 
 from dtypes import Array
@@ -101,13 +102,18 @@ class RunBlocks(Blocks):
             nonlocal left
             left -= 1
             if left == 0:
-                self[first] = with_runs(block, self._program)
+                self[first] = with_runs(block, self._program, self._reads_late)
             return block.end(s)
 
         return replace(block, end=counted)
 
+    @cached_property
+    def _reads_late(self) -> bool:
+        """True if statements may read registers after the last one that names them."""
+        return any(x.instruction.scope == "warpgroup" for x in self._program.statements)
 
-def with_runs(block: Block, program: Program) -> Block:
+
+def with_runs(block: Block, program: Program, reads_late: bool) -> Block:
     """A block whose runs are one step each."""
     function, first = program.function_at(block.statements[0].pc), block.statements[0].pc
     steps: list[Step] = []
@@ -117,9 +123,8 @@ def with_runs(block: Block, program: Program) -> Block:
     def finish() -> None:
         nonlocal run, runs
         if run.count:
-            # What is asynchronous may read registers later than its statement.
             following = first + sum(counts) + run.count
-            live = None if "asynchronous" in program.effects else program.liveness.at(following)
+            live = None if reads_late else program.liveness.at(following)
             steps.append(run.step(live))
             counts.append(run.count)
             runs += 1
