@@ -170,14 +170,15 @@ def _in_order(out: Array, of_zeros: np.ufunc, a: Array, b: Array) -> Array:
 
 
 def _fused_f32(x: Array, y: Array, z: Array) -> Array:
-    """x·y + z of float32, rounded once. The product is exact in float64; the sum, rounded twice,
-    may be wrong where the first one lies half way between two numbers of float32, as any below its
-    normal range may but 0."""
-    total = x.astype(np.float64) * y
-    if z.shape == total.shape:
-        total += z
-    else:
-        total = total + z
+    """x·y + z of float32, rounded once."""
+    wide = np.float64
+    return rounded_sum(x.astype(wide) * y.astype(wide) + z.astype(wide), x, y, z)
+
+
+def rounded_sum(total: Array, x: Array, y: Array, z: Array) -> Array:
+    """x·y + z of float32, rounded once, from the sum in float64. The product is exact there; the
+    sum, rounded twice, may be wrong where the first one lies half way between two numbers of
+    float32, as any below its normal range may but 0."""
     near = total.astype(np.float32)
     doubtful, small = total.view(np.uint64) & _CUT == _HALF_WAY, np.abs(near) <= _LEAST
     if np.count_nonzero(small):
@@ -192,9 +193,9 @@ def _fused_by_odd(x: Array, y: Array, z: Array) -> Array:
     return odd_sum(x.astype(np.float64) * y, z.astype(np.float64)).astype(np.float32)
 
 
-#: the least normal number of f32
-_LEAST = np.float32(2.0**-126)
+#: the least normal number of f32, without an axis: that NumPy is fastest with
+_LEAST = np.array(2.0**-126, np.float32)
 #: bits of f64 that f32 lacks, and what they are half way between two numbers of f32
-_CUT, _HALF_WAY = np.uint64((1 << 29) - 1), np.uint64(1 << 28)
+_CUT, _HALF_WAY = np.array((1 << 29) - 1, np.uint64), np.array(1 << 28, np.uint64)
 #: the words that are arrays: to mypy they lack what their annotations in NumPy do not promise
 ARRAYS = cast("Words", ArrayWords())

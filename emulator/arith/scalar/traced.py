@@ -1,9 +1,9 @@
 """Rules as plain functions of arrays: the calls of NumPy that a text over words comes to.
 
-A text runs once on words that write down what is done with them, and what they wrote is compiled.
-The function calls what the text calls on arrays, but for what is not used or was computed before,
-and without the way through the rule to each call, which takes as long as the arithmetic of a few
-thousand words.
+A text, or several one after the other, run once on words that write down what is done with them,
+and what they wrote is compiled. The function calls what the text calls on arrays, but for what is
+not used or was computed before, and without the way through the rule to each call, which takes as
+long as the arithmetic of a few thousand words.
 """
 
 from __future__ import annotations
@@ -12,12 +12,14 @@ import math
 import operator
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import DTypeLike
 
-from emulator.arith.scalar.arrays import ARRAYS
+from dtypes import Array
+from emulator.arith.scalar.arrays import ARRAYS, rounded_sum
+from emulator.arith.scalar.words import Words
 
 #: operators by the names of their methods: how they are written, and what they do
 _BINARY: dict[str, tuple[str, Callable[[Any, Any], Any]]] = {
@@ -37,8 +39,9 @@ _CALLED = (
     "minimum", "maximum", "count_ones", "leading_zeros", "reverse_bits", "high_product", "look_up",
     "sqrt", "integral", "to_integers", "fused",
 )  # fmt: skip
-#: types by their names, each of them one object
+#: types by their names, each of them one object, and constants by their types and bytes
 _TYPES: dict[str, np.dtype[Any]] = {}
+_CONSTANTS: dict[tuple[str, bytes], Array] = {}
 
 
 class Untraceable(Exception):
@@ -53,11 +56,12 @@ class _Line(NamedTuple):
     uses: set[str]
 
 
-class _Tape:
-    """What has been written down."""
+class Tape:
+    """What has been written down; `words` are the operations that texts take."""
 
     def __init__(self) -> None:
         self.lines: list[_Line] = []
+        self.words = cast("Words", _TracedWords(self))
         self.constants: dict[str, Any] = {}
         self._known: dict[str, TracedWord] = {}
         self._count = 0
@@ -66,11 +70,25 @@ class _Tape:
         self._count += 1
         return TracedWord(self, f"v{self._count}", like)
 
+    def given(self, kind: np.dtype[Any], source: str) -> TracedWord:
+        """An array ``(n,)`` of a type, which an expression gives."""
+        return self.write(source, np.ones(1, kind))
+
+    def known(self, constant: Array) -> TracedWord:
+        """A constant ``(1,)`` as a word of all lanes: without an axis, which NumPy is fastest
+        with."""
+        name = self.refer(_constant(constant))
+        return TracedWord(self, name, constant, is_constant=True)
+
     def write(self, text: str, like: Any, *operands: Any) -> TracedWord:
         """The word that an expression, with operands in its braces, gives or gave before."""
+        words = [x for x in operands if isinstance(x, TracedWord)]
+        if words and all(x.is_constant for x in words):
+            return self.known(np.asarray(like))
         text = text.format(*map(self.refer, operands))
         if text not in self._known:
             out = self._known[text] = self.new(like)
+            out.text = text
             self.lines.append(_Line(out.name, [f"{out.name} = {text}"], names_of(operands)))
         return self._known[text]
 
@@ -88,6 +106,43 @@ class _Tape:
         self.lines.append(_Line(name, source, uses))
         return made
 
+    def write_nans(
+        self, condition: TracedWord, nan: int, out: TracedWord, number: TracedWord
+    ) -> TracedWord:
+        """`out`, words of a number, with one code of NaN. Whoever takes it for a number takes
+        `number` as it was computed: one NaN is as good as another. Nobody else has the array."""
+        made = self.new(out.like)
+        made.views[number.dtype] = number
+        code = self.refer(_constant(out.dtype.type(nan)))
+        change = f"copyto({made.name}, {code}, where={condition.name})"
+        source = [f"{made.name} = {out.name}", f"if count_nonzero({condition.name}): {change}"]
+        self.lines.append(_Line(made.name, source, names_of((condition, out))))
+        return made
+
+    def attempt(self, work: Callable[[], object]) -> bool:
+        """Whether `work` could be written down; if not, nothing was."""
+        count, known = len(self.lines), dict(self._known)
+        try:
+            work()
+        except Untraceable:
+            del self.lines[count:]
+            self._known = known
+            return False
+        return True
+
+    def function(
+        self, parameters: str, results: Sequence[TracedWord], ending: str, start: str = "pass"
+    ) -> Any:
+        """The function from a start to an ending, lines that the expressions of words and the names
+        of results stand between."""
+        source = [f"def rule({parameters}):", f"    {start}"]
+        source += [f"    {x}" for x in _written(self.lines, names_of(results))]
+        source.append(f"    {ending}")
+        numpy = {x: getattr(np, x) for x in ("where", "copyto", "count_nonzero")}
+        known = {"w": ARRAYS, "rounded_sum": rounded_sum, **numpy, **self.constants}
+        exec("\n".join(source), known)  # of our own writing alone
+        return known["rule"]
+
     @contextmanager
     def aside(self) -> Iterator[list[_Line]]:
         """Lines that are written meanwhile, and what is known there alone."""
@@ -102,6 +157,8 @@ class _Tape:
         """An operand as source text."""
         if isinstance(operand, TracedWord):
             return operand.name
+        if isinstance(operand, np.generic):
+            operand = _constant(operand)
         if type(operand) in (int, bool) or (type(operand) is float and math.isfinite(operand)):
             return f"({operand!r})"
         for name, known in self.constants.items():
@@ -119,15 +176,30 @@ class TracedWord:
     __array_ufunc__ = None
     __hash__ = object.__hash__
 
-    def __init__(self, tape: _Tape, name: str, like: Any) -> None:
+    def __init__(self, tape: Tape, name: str, like: Any, *, is_constant: bool = False) -> None:
         self.tape, self.name, self.like = tape, name, like
+        #: all lanes hold `like`, in every call
+        self.is_constant = is_constant
+        #: the expression that it is, where that is one
+        self.text = ""
+        #: words of the same bits, by other types; numbers may be other NaNs
+        self.views: dict[np.dtype[Any], TracedWord] = {}
+
+    @property
+    def is_new(self) -> bool:
+        """True if its array was made for it, and is no other's."""
+        return self.text != "" and not self.text.startswith("read(") and ".view(" not in self.text
 
     @property
     def dtype(self) -> np.dtype[Any]:
         return np.asarray(self.like).dtype
 
     def view(self, dtype: DTypeLike) -> TracedWord:
-        return self._as("view", np.dtype(dtype))
+        kind = np.dtype(dtype)
+        if kind not in self.views:
+            self.views[kind] = made = self._as("view", kind)
+            made.views.setdefault(self.dtype, self)
+        return self.views[kind]
 
     def astype(self, dtype: DTypeLike, *, copy: bool = True) -> TracedWord:
         return self._as("astype", np.dtype(dtype))
@@ -144,6 +216,22 @@ class TracedWord:
         raise Untraceable
 
 
+def _constant(number: Any) -> Array:
+    """A number of some type as an array without an axis, each of them one object."""
+    held = np.array(number).reshape(())
+    return _CONSTANTS.setdefault((held.dtype.str, held.tobytes()), held)
+
+
+def _beside(kind: np.dtype[Any], operand: Any) -> Any:
+    """A number of Python beside words as an array of their type, where it comes to that: NumPy
+    takes longer to find out."""
+    if type(operand) is float and kind.kind == "f":
+        return _constant(kind.type(operand))
+    if type(operand) is int and kind.kind in "iu" and np.iinfo(kind).min <= operand:
+        return _constant(kind.type(operand)) if operand <= np.iinfo(kind).max else operand
+    return operand
+
+
 def sample(operand: Any) -> Any:
     """What an operand is for one lane."""
     return operand.like if isinstance(operand, TracedWord) else operand
@@ -157,7 +245,9 @@ def names_of(operands: Iterable[Any]) -> set[str]:
 def _binary(sign: str, compute: Callable[[Any, Any], Any], reflected: bool) -> Any:
     def method(self: TracedWord, other: Any) -> TracedWord:
         a, b = (other, self) if reflected else (self, other)
-        return self.tape.write(f"{{}} {sign} {{}}", compute(sample(a), sample(b)), a, b)
+        like = compute(sample(a), sample(b))
+        a, b = (_beside(self.dtype, x) for x in (a, b))
+        return self.tape.write(f"{{}} {sign} {{}}", like, a, b)
 
     return method
 
@@ -176,7 +266,7 @@ for _name, (_text, _of_one) in _UNARY.items():
 class _TracedWords:
     """The operations of `words` on words that write down what is done with them."""
 
-    def __init__(self, tape: _Tape) -> None:
+    def __init__(self, tape: Tape) -> None:
         self._tape = tape
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
@@ -194,16 +284,40 @@ class _TracedWords:
         like = np.where(*map(sample, (condition, a, b)))
         return self._tape.write("where({}, {}, {})", like, condition, a, b)
 
+    def fused(self, x: Any, y: Any, z: Any) -> Any:
+        """The steps of `rounded_sum`, whose wide numbers others may need, too."""
+        words = x, y, z
+        if not any(isinstance(v, TracedWord) for v in words) or x.dtype != np.float32:
+            return self.__getattr__("fused")(*words)
+        a, b, c = (v.astype(np.float64) for v in words)
+        like = ARRAYS.fused(*map(sample, words))
+        return self._tape.write("rounded_sum({}, {}, {}, {})", like, a * b + c, *words)
+
     def put(self, condition: Any, value: Any, out: Any) -> Any:
-        if not isinstance(condition, TracedWord):  # of constants
-            chosen = value if condition else out
+        if not isinstance(condition, TracedWord) or condition.is_constant:
+            chosen = value if sample(condition) else out
             return chosen() if callable(chosen) else chosen
         with self._tape.aside() as lines:
             value = value() if callable(value) else value
+        number = self._number_of(condition, value, out)
+        if number is not None:
+            return self._tape.write_nans(condition, value, out, number)
         text = "where({}, {}, {})"
         return self._tape.write_rarely(condition, lines, text, out, condition, value, out)
 
+    def _number_of(self, condition: TracedWord, value: Any, out: Any) -> TracedWord | None:
+        """Where `put` gives those of some words that are no numbers one code of NaN, and the words
+        are numbers that were computed: these."""
+        if isinstance(out, TracedWord) and type(value) is int:
+            for kind, number in out.views.items():
+                is_nan = condition.text == f"{number.name} != {number.name}"
+                if is_nan and number.is_new and np.isnan(out.dtype.type(value).view(kind)):
+                    return number
+        return None
+
     def mend(self, condition: Any, out: Any, make: Callable[..., Any], *operands: Any) -> Any:
+        if isinstance(condition, TracedWord) and condition.is_constant:
+            return make(*operands) if sample(condition) else out
         if not all(isinstance(x, TracedWord) for x in (condition, *operands)):
             raise Untraceable
         given = [self._tape.new(x.like) for x in operands]
@@ -226,27 +340,23 @@ class _TracedWords:
 
 
 def traced(
-    bind: Callable[[Any], Callable[..., Any]], kinds: Sequence[np.dtype[Any] | int], count: int
+    bind: Callable[[Words], Callable[..., Any]], kinds: Sequence[np.dtype[Any] | int], count: int
 ) -> Any:
     """What `bind` makes of operations on words as a function of arrays ``(n,)`` of some types, and
     of numbers that are the same in each call; of its results the first `count`.
 
     Raises Untraceable.
     """
-    tape, given = _Tape(), []
+    tape, given = Tape(), []
     for i, kind in enumerate(kinds):
         is_number = isinstance(kind, int)
         given.append(kind if is_number else TracedWord(tape, f"a{i}", np.ones(1, kind)))
-    made = bind(_TracedWords(tape))(*given)
+    made = bind(tape.words)(*given)
     results = (made if isinstance(made, tuple) else (made,))[:count]
-    if not all(isinstance(x, TracedWord) for x in results):
+    if not all(isinstance(x, TracedWord) and not x.is_constant for x in results):
         raise Untraceable
-    source = [f"def rule({', '.join(f'a{i}' for i in range(len(kinds)))}):"]
-    source += [f"    {x}" for x in _written(tape.lines, names_of(results))]
-    source.append(f"    return {', '.join(map(tape.refer, results))}")
-    known = {"w": ARRAYS, "where": np.where, "count_nonzero": np.count_nonzero, **tape.constants}
-    exec("\n".join(source), known)  # of our own writing alone
-    return known["rule"]
+    parameters = ", ".join(f"a{i}" for i in range(len(kinds)))
+    return tape.function(parameters, results, "return " + ", ".join(x.name for x in results))
 
 
 def _written(lines: Sequence[_Line], wanted: set[str]) -> list[str]:

@@ -20,7 +20,7 @@ from dtypes import Array
 from emulator.arith.fast.scratch import Scratch
 from emulator.machine.compiled import DONE, FOR_STEPS, refused
 from emulator.machine.compiled.budget import CLOCK
-from emulator.machine.vector import engine
+from emulator.machine.vector import blocks, engine
 from emulator.machine.vector.strand import WARP, Parked, Strand
 from emulator.machine.vector.wave import Block, Wave, order
 from emulator.targets import Target
@@ -39,7 +39,7 @@ _COLD, _STATEMENTS = 0.02, 40
 _NATIVE_LANES, _NATIVE_BYTES = 3 << 19, 1 << 24
 
 
-class Blocks(engine.Blocks):
+class Blocks(blocks.Blocks):
     """Blocks of statements with segments, which are compiled before they run."""
 
     at_once = True

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +12,7 @@ from numpy.typing import NDArray
 from dtypes import Array
 from emulator.machine.options import Order
 from emulator.machine.report import failure_of
-from emulator.machine.shared.control import MOST_LOCAL, FlowContext, check_local
+from emulator.machine.shared.control import MOST_LOCAL, check_local
 from emulator.machine.shared.failure import (
     VAIN_POLLS,
     VAIN_STATEMENTS,
@@ -22,19 +21,19 @@ from emulator.machine.shared.failure import (
     over_limit,
     polls_in_vain,
 )
-from emulator.machine.vector import control, waiting
-from emulator.machine.vector.compute import Step
+from emulator.machine.vector import waiting
+from emulator.machine.vector.blocks import Blocks
+from emulator.machine.vector.runs import RunBlocks
 from emulator.machine.vector.schedule import Schedule
-from emulator.machine.vector.statements import step_of
 from emulator.machine.vector.strand import WARP, Strand
-from emulator.machine.vector.watching import GridWatch, StepOrEnd, Watcher, WaveWatch
+from emulator.machine.vector.watching import GridWatch, WaveWatch
 from emulator.machine.vector.wave import Block, Checks, Wave
 from emulator.warp.call import Undefined
 
 if TYPE_CHECKING:
     from emulator.machine.launch import Launch
     from emulator.memory.arena import Arena
-    from emulator.ptx.program import Function, Program, Statement
+    from emulator.ptx.program import Program, Statement
 
 #: lanes that run together: their registers fit a cache, and calls of NumPy cost little for each
 LANES = 1 << 14
@@ -52,57 +51,6 @@ _VAIN_TURNS = 256
 _IDLE_READS = 256
 #: statements after which a launch without a limit is looked at once more
 _LOOK = 1 << 16
-
-
-class Blocks(dict[int, Block]):
-    """Blocks of statements by their first pc, made when they are first met."""
-
-    def __init__(
-        self, program: Program, *, checks: Checks | None = None, watchers: Sequence[Watcher] = ()
-    ) -> None:
-        super().__init__()
-        self._program, self._checks, self._watchers = program, checks, watchers
-
-    def __missing__(self, pc: int) -> Block:
-        block = self[pc] = self._make(pc)
-        return block
-
-    def _make(self, first: int) -> Block:
-        program, function = self._program, self._program.function_at(first)
-        steps: list[Step] = []
-        statements: list[Statement] = []
-        polls = False
-        for pc in range(first, function.end):
-            statement = program.statements[pc]
-            if statements and pc in program.leaders:
-                end = control.fall_through(pc)
-                break
-            statements.append(statement)
-            polls |= "polls" in statement.effects
-            if "jumps" in statement.effects:
-                end = self._end(statement, function)
-                break
-            steps.append(self._step(statement, function))
-        else:
-            raise AssertionError("a function ends with a statement that nothing follows")
-        return Block(tuple(statements), tuple(steps), end, polls)
-
-    def _step(self, statement: Statement, function: Function) -> Step:
-        step = step_of(statement, function)
-        if self._checks is not None:
-            step = self._checks.step(statement, function, self._program, step)
-        return cast(Step, self._watched(step, statement, function))
-
-    def _end(self, statement: Statement, function: Function) -> control.End:
-        end = control.ENDS[statement.name](FlowContext(statement, function, self._program))
-        if self._checks is not None:
-            end = self._checks.end(statement, function, end)
-        return self._watched(end, statement, function)
-
-    def _watched(self, step: StepOrEnd, statement: Statement, function: Function) -> StepOrEnd:
-        for watch in self._watchers:
-            step = watch(step, statement, function)
-        return step
 
 
 class Grid:
@@ -127,7 +75,7 @@ class Grid:
     _idle_reads, _idle_since, _at_read, _skipped = 0, 0, -1, 0
     #: classes that run blocks of statements, and make them
     wave_class: type[Wave] = Wave
-    blocks_class: type[Blocks] = Blocks
+    blocks_class: type[Blocks] = RunBlocks
 
     def __init__(self, launch: Launch) -> None:
         self.launch = launch
@@ -367,6 +315,7 @@ class Grid:
         failure = failure_of(error)
         if failure is None:
             return error
-        groups = strand.lanes // (WARP if failure.index is None else failure.concerns)
-        named = strand.lanes[groups == groups[failure.index or 0]].tolist()
+        lanes = strand.staying
+        groups = lanes // (WARP if failure.index is None else failure.concerns)
+        named = lanes[groups == groups[failure.index or 0]].tolist()
         return self.launch.failed(failure, statement, map(strand.wave.coordinates, named))

@@ -56,9 +56,9 @@ def step_of(statement: Statement, function: Function) -> Step:
         return whole_or_split(statement, make(statement, function))
     if isinstance(ins, OrdinaryInstruction) and (found := maker_of(str(ins))):
         return found(statement, function)
+    if computes(ins):
+        return compute.step(statement, function)
     if rule_of(ins):
-        if ins.scope == "thread":
-            return compute.step(statement, function)
         return whole_or_split(statement, lanes.step(statement, function))
     raise UnsupportedError(_missing(ins))
 
@@ -71,6 +71,13 @@ def problem(instruction: object) -> str:
 def _missing(instruction: object) -> str:
     reason = instruction.form.unmodelled if isinstance(instruction, Instruction) else ""
     return f"{str(instruction)!r} is legal PTX, not modelled here{': ' * bool(reason)}{reason}"
+
+
+def computes(instruction: Instruction) -> bool:
+    """True if each lane computes by itself, by the rule of an instruction."""
+    if isinstance(instruction, OrdinaryInstruction) and maker_of(str(instruction)):
+        return False
+    return instruction.scope == "thread" and rule_of(instruction) != ""
 
 
 def rule_of(instruction: object) -> str:

@@ -43,6 +43,8 @@ def _spread(words: Array, count: int) -> Array:
     return words if len(words) == count else np.broadcast_to(words, (count, *words.shape[1:]))
 
 
+#: one of so many lanes may be gone before a strand is made smaller
+_GONE = 8
 #: places of all lanes
 EVERY = slice(None)
 
@@ -184,8 +186,8 @@ class Strand:
     """Lanes at one place; `frames` are the calls that they are in, the innermost last."""
 
     __slots__ = (
-        "arrivals", "bases", "children", "epoch", "frames", "lanes", "loops", "marks", "parent",
-        "pc", "polls", "read", "state", "wait", "wave",
+        "arrivals", "bases", "children", "epoch", "frames", "gone", "lanes", "loops", "marks",
+        "parent", "pc", "polls", "read", "state", "wait", "wave",
     )  # fmt: skip
 
     def __init__(self, wave: Any, lanes: Lanes, frames: list[Frame], pc: int) -> None:
@@ -203,6 +205,8 @@ class Strand:
         self.children: list[Strand] = []
         #: lanes that others have sent after it, by their places in the parent; None: it has run
         self.arrivals: list[Lanes] | None = None
+        #: a mask of lanes that were sent to others and are still in its arrays; None: no lane
+        self.gone: Array | None = None
         #: the condition that it waits for, for the engine and for messages
         self.wait: object = None
         #: facts about its lanes, by name: rows of shared memory, masks of warps, …
@@ -213,6 +217,16 @@ class Strand:
 
     def __len__(self) -> int:
         return len(self.lanes)
+
+    @property
+    def staying(self) -> Lanes:
+        """The lanes that are not gone."""
+        return self.lanes if self.gone is None else self.lanes[~self.gone]
+
+    @property
+    def count(self) -> int:
+        """The number of lanes that are not gone."""
+        return len(self.lanes) - (0 if self.gone is None else int(np.count_nonzero(self.gone)))
 
     # --- registers ---
 
@@ -289,9 +303,10 @@ class Strand:
         """The lanes of a mask go over to a sibling, with the registers that live there.
 
         So a loop that lanes leave at different times is two strands, not two more for each time.
+        Their places here are only `gone`, until there are many.
         """
         assert other.arrivals is not None
-        going, staying = mask.nonzero()[0], (~mask).nonzero()[0]
+        going = mask.nonzero()[0]
         for frame, live in zip(self.frames, live_there, strict=True):
             assert frame.base is not None
             frame.base.absorb([frame.beside(going, live)])
@@ -300,8 +315,17 @@ class Strand:
             frame.base.stack = _together([(frame.base.stack, EVERY), gone], len(frame.base.lanes))
         assert self.frames[0].places is not None
         other.arrivals.append(self.frames[0].places[going])
-        frames = zip(self.frames, live_here, strict=True)
-        self._become([frame.beside(staying, live) for frame, live in frames])
+        self.gone = mask if self.gone is None else self.gone | mask
+        self.loops = self.polls = 0
+        if np.count_nonzero(self.gone) * _GONE > len(self):
+            self.settle(live_here)
+
+    def settle(self, live: Sequence[int]) -> None:
+        """Lets the places go of lanes that are gone, and the registers that are not in `live`."""
+        if self.gone is not None:
+            staying, self.gone = (~self.gone).nonzero()[0], None
+            frames = zip(self.frames, live, strict=True)
+            self._become([frame.beside(staying, live) for frame, live in frames])
 
     def start(self) -> None:
         """It runs from now on: who was sent after it is with it."""

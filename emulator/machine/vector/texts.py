@@ -20,10 +20,11 @@ from emulator.errors import EmulatorError, OperandError, UndefinedError, Unsuppo
 from emulator.machine.report import KernelError
 from emulator.machine.shared.failure import Failure
 from emulator.machine.shared.place import Place
+from emulator.machine.vector.blocks import Blocks
 from emulator.machine.vector.compute import Step
 from emulator.machine.vector.control import End
 from emulator.machine.vector.defined import Defined
-from emulator.machine.vector.engine import Blocks, Grid
+from emulator.machine.vector.engine import Grid
 from emulator.machine.vector.strand import Frame, Strand, joined
 from emulator.machine.vector.wave import Wave
 from emulator.memory.arena import AccessError

@@ -13,6 +13,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import InitVar, dataclass, field
 from functools import cached_property, lru_cache, reduce
+from itertools import repeat
 from operator import or_
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 
@@ -64,6 +65,8 @@ class Block:
     polls: bool
     #: statements that each step executes; (): one each
     counts: tuple[int, ...] = ()
+    #: it does nothing but compute and branch: lanes that are gone may do so, too
+    only_computes: bool = False
 
 
 class WaveGrid(LaunchSizes, Protocol):
@@ -261,8 +264,17 @@ class Wave:
 
     def split(self, strand: Strand, taken: Array, target: int, following: int) -> None:
         """Lanes of a mask go on at `target`, the others at `following`."""
+        others = ~taken
+        if strand.gone is not None:
+            taken, others = taken & ~strand.gone, others & ~strand.gone
+        sides = (taken, target, following), (others, following, target)
+        for mask, _, other in sides:
+            if not np.count_nonzero(mask):  # of lanes that are gone
+                strand.pc = other
+                self.ready.append(strand)
+                return
         if self.grid.sends:
-            for mask, pc, other in ((taken, target, following), (~taken, following, target)):
+            for mask, pc, other in sides:
                 sibling = strand.sibling_at(pc)
                 if sibling is not None:
                     live = [self._live(strand, at) for at in (pc, other)]
@@ -270,9 +282,18 @@ class Wave:
                     strand.pc = other
                     self.ready.append(strand)
                     return
+        if strand.gone is not None:
+            taken = taken[~strand.gone]
+            self._settle(strand, target, following)
         self._forget(strand, target, following)
         self.ready.append(strand.part(taken, target))
         self.ready.append(strand.part(~taken, following))
+
+    def _settle(self, strand: Strand, *pcs: int) -> None:
+        """Makes a strand that goes on at one of some places as small as it is."""
+        if strand.gone is not None:
+            alive = zip(*(self._live(strand, pc) for pc in pcs), strict=True)
+            strand.settle([reduce(or_, bits) for bits in alive])
 
     def divide(self, strand: Strand, part: Array, pc: int) -> tuple[Strand, Strand]:
         """Two strands at one place: the lanes of a mask, and the others. Neither is ready."""
@@ -362,6 +383,8 @@ class Wave:
             for strand in same:
                 strand.start()
             if len(same) > 1:
+                for strand in same:
+                    self._settle(strand, strand.pc)
                 first = self._merge(same)
         first.start()
         self.ready.remove(first)
@@ -447,6 +470,8 @@ class Wave:
         left = schedule.turns() if schedule else 0
         while True:
             block = blocks[strand.pc]
+            if strand.gone is not None and not block.only_computes:
+                self._settle(strand, strand.pc)
             following = self._run_block(strand, block)
             if self.grid.executed > self.grid.look_at:
                 self.grid.check_steps(strand, block)
@@ -485,11 +510,11 @@ class Wave:
             frame.callers_forgot, pcs = True, (frame.return_pc,)
 
     def _run_block(self, strand: Strand, block: Block) -> int | None:
-        done, lanes = 0, len(strand)
+        done, lanes = 0, strand.count
         try:
-            for step in block.steps:
+            for step, count in zip(block.steps, block.counts or repeat(1), strict=False):
                 step(strand)
-                done += 1
+                done += count
             following = block.end(strand)
             # A block may end with a statement, or where another one starts.
             done = len(block.statements)
