@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, Literal, NamedTuple
 
@@ -31,6 +32,10 @@ class Call(NamedTuple):
         """The one memory that the instruction accesses."""
         keyword = _accepted(self.instruction).memory
         return Space.of(self.options.get(keyword), keyword)
+
+
+#: the result from operands and options by name
+Compute = Callable[[dict[str, Array], dict[str, Any]], Array]
 
 
 class _Accepted(NamedTuple):

@@ -14,10 +14,11 @@ from emulator.arrays import accepts_tensors
 from emulator.errors import UnsupportedError
 from emulator.isa.instruction import Instruction, as_instruction
 from emulator.targets import Target
-from emulator.warp.call import Call, Names, Undefined, by_name, check_undefined
+from emulator.warp.call import Call, Compute, Names, Undefined, by_name, check_undefined
 
 #: Where a kind of instruction is -> the module whose ``run(call)`` executes it, imported with the
-#: first of them. Operands have their names by `by_name`, or by the module's own ``arguments``.
+#: first of them. Operands have their names by `by_name`, or by the module's own ``arguments``;
+#: `execute` takes what the module's own ``bound`` gives, if it has that, in place of ``run``.
 RUNNERS = {
     "emulator.isa.matrix": "emulator.warp.multiply",
     "emulator.isa.movement": "emulator.warp.move",
@@ -68,8 +69,8 @@ def execute(
     ins, are_words = as_instruction(ins), isinstance(engine, str) and isinstance(undefined, str)
     # Where one of the words has no hash, it is wrong.
     known = _known if are_words and isinstance(target, (str, Target)) else _known.__wrapped__
-    runner, chosen, names = known(ins, target, engine, undefined, len(operands), tuple(options))
-    return runner(Call(ins, *names.sort(operands, options), chosen, engine, undefined))
+    compute, names = known(ins, target, engine, undefined, len(operands), tuple(options))
+    return compute(*names.sort(operands, options))
 
 
 def run(call: Call) -> Array:
@@ -83,6 +84,7 @@ def run(call: Call) -> Array:
 class _Runner(NamedTuple):
     run: Callable[[Call], Array]
     arguments: Callable[[Any, int, tuple[str, ...]], Names]
+    bound: Callable[[Any, Target, Engine, Undefined], Compute] | None
 
 
 @lru_cache(maxsize=4096)
@@ -93,14 +95,21 @@ def _known(
     undefined: Undefined,
     count: int,
     options: tuple[str, ...],
-) -> tuple[Callable[[Call], Array], Target, Names]:
+) -> tuple[Compute, Names]:
     """For calls with so many operands in order and options of these names: the function that runs
-    an instruction, the target, and where operands are; raises for what `execute` does not take."""
+    an instruction, and where operands are; raises for what `execute` does not take."""
     check_undefined(undefined)
     chosen = ins.check_target(target)
     check_engine(engine)
     runner = _runner(ins)
-    return runner.run, chosen, runner.arguments(ins, count, options)
+    names = runner.arguments(ins, count, options)
+    if runner.bound is not None:
+        return runner.bound(ins, chosen, engine, undefined), names
+
+    def compute(operands: dict[str, Array], options: dict[str, Any]) -> Array:
+        return runner.run(Call(ins, operands, options, chosen, engine, undefined))
+
+    return compute, names
 
 
 def _runner(ins: Instruction) -> _Runner:
@@ -113,4 +122,5 @@ def _runner(ins: Instruction) -> _Runner:
 @lru_cache(maxsize=64)
 def _loaded(name: str) -> _Runner:
     module = import_module(name)
-    return _Runner(module.run, getattr(module, "arguments", by_name))
+    arguments, bound = getattr(module, "arguments", by_name), getattr(module, "bound", None)
+    return _Runner(module.run, arguments, bound)

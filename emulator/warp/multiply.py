@@ -4,11 +4,13 @@ codes, select what a sparse A meets, compute the dot products, scatter and pack 
 from __future__ import annotations
 
 import math
+from functools import lru_cache
+from typing import Any
 
 import numpy as np
 
 from dtypes import Array, padding_is_zero
-from emulator.arith import matmul
+from emulator.arith import Engine, matmul
 from emulator.arith.engines import by_kernels, kernels_wanted, may_use_kernels
 from emulator.arrays import as_array
 from emulator.errors import EmulatorError, OperandError, UndefinedError
@@ -16,8 +18,9 @@ from emulator.isa.matrix import MatrixInstruction
 from emulator.layout.descriptor import as_words
 from emulator.layout.fragment import Fragment
 from emulator.memory.descriptors import load_tile
+from emulator.targets import Target
 from emulator.warp import single
-from emulator.warp.call import Call
+from emulator.warp.call import Call, Compute, Undefined
 from emulator.warp.operands import Checked, given_scales, immediates, scale_d_of
 from emulator.warp.scales import gather_scales
 from emulator.warp.sparse import (
@@ -29,12 +32,28 @@ from emulator.warp.sparse import (
 )
 
 
+@lru_cache(maxsize=1024)
+def bound(ins: MatrixInstruction, target: Target, engine: Engine, undefined: Undefined) -> Compute:
+    """The registers of D from operands and options; see `execute` for these and for errors."""
+    alone = single.bound(ins, target, engine, undefined)
+
+    def compute(operands: dict[str, Array], options: dict[str, Any]) -> Array:
+        d = alone(operands, options)
+        if d is None:
+            d = _run_batch(Call(ins, operands, options, target, engine, undefined))
+        return d
+
+    return compute
+
+
 def run(call: Call) -> Array:
-    """The registers of D; see `execute` for the operands, options and errors."""
+    """`bound` to the facts of a call."""
+    compute = bound(call.instruction, call.target, call.engine, call.undefined)
+    return compute(call.operands, call.options)
+
+
+def _run_batch(call: Call) -> Array:
     ins = call.instruction
-    alone = single.run(call)
-    if alone is not None:
-        return alone
     arithmetic = ins.arithmetic(call.target)
     try:
         d = _by_kernel(call)

@@ -305,22 +305,23 @@ def repeated(
     if places is None:
         return None
     prepared = work.prepared(places)
-    slots = [
-        (4 * i, "shared" if work.is_in_memory(name) else name)
-        for i, name in enumerate(OPERANDS)
-        if name in x.operands
-    ]
+    slots: dict[str, list[int]] = {}
+    for i, name in enumerate(OPERANDS):
+        if name in x.operands:
+            slots.setdefault("shared" if work.is_in_memory(name) else name, []).append(4 * i)
     slot_of_d, kept = 4 * OPERANDS.index("d"), [address_of(x) for x in _KEPT]
     (shape, type_), compute = (named["d"].shape, named["d"].dtype), prepared.compute
     refused = PADDING | MIXED, PADDING | MIXED | METADATA
 
     def again(given: dict[str, Array], keep: bool, metadata_is_checked: bool) -> Array | None:
         words, d = prepared.words.copy(), np.empty(shape, type_)
-        for slot, name in slots:
+        for name, where in slots.items():
             x = given[name]
             if not x.flags.c_contiguous:
                 x = given[name] = np.ascontiguousarray(x)  # which has to live until it is read
-            words[slot] = address_of(x)
+            address = address_of(x)
+            for slot in where:
+                words[slot] = address
         words[slot_of_d], words[-1] = address_of(d), kept[keep]
         flags = compute(address_of(words), 0, 1)
         return None if flags and flags & refused[metadata_is_checked] else d

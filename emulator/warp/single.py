@@ -9,12 +9,13 @@ computes those where enough calls have paid for making it; else a few calls of N
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, NamedTuple, cast
 
 import numpy as np
 
 from dtypes import Array, code_type
+from emulator.arith import Engine
 from emulator.arith.engines import by_kernels, kernels_wanted, may_use_kernels
 from emulator.arrays import address_of
 from emulator.errors import EmulatorError
@@ -24,7 +25,7 @@ from emulator.memory.descriptors import tile_places
 from emulator.memory.space import Space
 from emulator.targets import Target
 from emulator.warp import products
-from emulator.warp.call import Call
+from emulator.warp.call import Call, Undefined
 from emulator.warp.operands import Checked
 from emulator.warp.sparse import check_selector
 
@@ -50,21 +51,39 @@ class _Plan(NamedTuple):
     products: dict[tuple[int, ...], products.Products | None]
 
 
-def run(call: Call) -> Array | None:
-    """The registers of D of an mma; None where the path of batches is to compute or refuse it."""
-    if call.engine == "reference":
-        return None
-    plan = _plan(call.instruction, call.target)
+class _How(NamedTuple):
+    """What calls have in common."""
+
+    instruction: MatrixInstruction
+    target: Target
+    engine: Engine
+    undefined: Undefined
+
+
+def bound(
+    ins: MatrixInstruction, target: Target, engine: Engine, undefined: Undefined
+) -> Callable[[dict[str, Array], dict[str, Any]], Array | None]:
+    """The registers of D from operands and options; None where the path of batches is to compute
+    or refuse them."""
+    if engine == "reference":
+        return lambda operands, options: None
+    plan, how = _plan(ins, target), _How(ins, target, engine, undefined)
     if isinstance(plan, _Warpgroup):
-        return _of_warpgroup(plan, call)
-    given = _taken(plan, call)
-    chosen = tuple([call.options.get(name, 0) for name in plan.options])
+        return partial(_of_warpgroup, plan, how)
+    return partial(_of_warp, plan, how)
+
+
+def _of_warp(
+    plan: _Plan, how: _How, operands: dict[str, Array], options: dict[str, Any]
+) -> Array | None:
+    given = _taken(plan, operands, options)
+    chosen = tuple([options.get(name, 0) for name in plan.options])
     if given is None or any(type(x) is not int for x in chosen):
         return None
     try:
-        d = _by_kernel(plan, call, chosen, given) if may_use_kernels(call.engine) else None
-        if d is None and call.engine != "compiled":
-            d = _by_products(plan, call, chosen, given)
+        d = _by_kernel(plan, how, chosen, given) if may_use_kernels(how.engine) else None
+        if d is None and how.engine != "compiled":
+            d = _by_products(plan, how, chosen, given)
     except EmulatorError:
         return None
     return d
@@ -85,12 +104,12 @@ def _plan(ins: MatrixInstruction, target: Target) -> _Plan | _Warpgroup:
     return _Plan(registers, options, (type_, (count, lanes)), {}, {})
 
 
-def _taken(plan: _Plan, call: Call) -> list[Array] | None:
+def _taken(plan: _Plan, operands: dict[str, Array], options: dict[str, Any]) -> list[Array] | None:
     """The operands, if all are arrays of just the type and shape of one warp's registers."""
     given = []
     for name, (type_, shapes) in plan.registers.items():
-        x = call.operands.get(name)
-        x = call.options.get(name) if x is None else x
+        x: Any = operands.get(name)
+        x = options.get(name) if x is None else x
         if type(x) is not np.ndarray or x.dtype != type_ or x.shape not in shapes:
             return None
         given.append(x)
@@ -100,21 +119,19 @@ def _taken(plan: _Plan, call: Call) -> list[Array] | None:
 # --- machine code ---------------------------------------------------------------------------------
 
 
-def _by_kernel(
-    plan: _Plan, call: Call, chosen: tuple[int, ...], given: list[Array]
-) -> Array | None:
+def _by_kernel(plan: _Plan, how: _How, chosen: tuple[int, ...], given: list[Array]) -> Array | None:
     """None where no function is worth it or computes it, and where an operand is not legal."""
     if chosen not in plan.kernels:
-        ins, target = call.instruction, call.target
+        ins, target = how.instruction, how.target
         # What NumPy has no plan for goes the long way, by the path of batches. No type is slower:
         # this is time, nearly all of it overhead.
         work = _CALL if plan.products.get(chosen, ...) else 4 * _CALL
-        if not kernels_wanted(call.engine, (ins, target), work, d_type=""):
+        if not kernels_wanted(how.engine, (ins, target), work, d_type=""):
             return None
-        made = by_kernels(call.engine, lambda: _kernel(ins, target, plan, chosen))
+        made = by_kernels(how.engine, lambda: _kernel(ins, target, plan, chosen))
         plan.kernels[chosen] = made
     multiply = plan.kernels[chosen]
-    return None if multiply is None else multiply(given, call.undefined == "raise")
+    return None if multiply is None else multiply(given, how.undefined == "raise")
 
 
 def _kernel(
@@ -150,12 +167,12 @@ def _kernel(
 
 
 def _by_products(
-    plan: _Plan, call: Call, chosen: tuple[int, ...], given: list[Array]
+    plan: _Plan, how: _How, chosen: tuple[int, ...], given: list[Array]
 ) -> Array | None:
     """None where an operand is not legal, or an element or a result not ordinary."""
     if chosen not in plan.products:
-        selector, ids = _selector_and_ids(call.instruction, chosen)
-        plan.products[chosen] = products.plan(call.instruction, call.target, selector, ids)
+        selector, ids = _selector_and_ids(how.instruction, chosen)
+        plan.products[chosen] = products.plan(how.instruction, how.target, selector, ids)
     found = plan.products[chosen]
     return None if found is None else products.multiply(found, given)
 
@@ -214,8 +231,9 @@ def _warpgroup(ins: MatrixInstruction) -> _Warpgroup:
     return _Warpgroup(registers, tuple(options.items()), first, ins.is_sparse, work, {}, {})
 
 
-def _of_warpgroup(plan: _Warpgroup, call: Call) -> Array | None:
-    operands, options = call.operands, call.options
+def _of_warpgroup(
+    plan: _Warpgroup, how: _How, operands: dict[str, Array], options: dict[str, Any]
+) -> Array | None:
     a, b, c = cast("tuple[Any, Any, Any]", (operands["a"], operands["b"], operands["d"]))
     b = b if type(b) is np.uint64 else as_words(b)
     given = {"c": c}
@@ -241,17 +259,20 @@ def _of_warpgroup(plan: _Warpgroup, call: Call) -> Array | None:
     if type(b) is not np.uint64 or type(keep) is not bool:
         return None
     given["shared"], setting = data, (a, b, data.size, start, chosen)
-    checked, d = call.undefined == "raise", None
-    if may_use_kernels(call.engine):
+    checked, d = how.undefined == "raise", None
+    ins, target, engine, _ = how
+    if may_use_kernels(engine):
         again = plan.kernels.get(setting, _unmet)
         if again is _unmet:
-            ins = call.instruction
-            wanted = kernels_wanted(call.engine, (ins, call.target), plan.work, ins.d_type)
-            again = _made(plan.kernels, setting, call, _by_kernels) if wanted else None
+            wanted, again = kernels_wanted(engine, (ins, target), plan.work, ins.d_type), None
+            if wanted:
+                call = Call(ins, operands, options, *how[1:])
+                again = _made(plan.kernels, setting, call, _by_kernels)
         d = again and again(given, keep, checked)
-    if d is None and call.engine != "compiled" and plan.work <= _MOST_PRODUCTS:
+    if d is None and engine != "compiled" and plan.work <= _MOST_PRODUCTS:
         again = plan.products.get(setting, _unmet)
         if again is _unmet:
+            call = Call(ins, operands, options, *how[1:])
             again = _made(plan.products, setting, call, _repeated_products)
         d = again and again(given, keep, checked)
     return d

@@ -356,6 +356,24 @@ MEET: activemask.b32 %r8; vote.sync.any.pred %p3, %p2, %r8; selp.b32 %r9, 77, 78
     run(body)
 
 
+@pytest.mark.parametrize(
+    "shuffle",
+    ["up.b32 {}, 3, 0", "up.b32 {}, 9, 0x1804", "down.b32 {}, 5, 31", "down.b32 {}, 37, 0x180f",
+     "bfly.b32 {}, 16, 31", "bfly.b32 {}, 24, 0xc0b", "idx.b32 {}, 9, 31", "idx.b32 {}, 7, 0x703"],
+)  # fmt: skip
+@pytest.mark.parametrize("block", [64, 80])
+def test_shuffles_by_constants(shuffle, block):
+    """Of words that differ and of one word, with all lanes, half a warp and lanes in turns."""
+    given = [shuffle.format(f"%r{i}|%p{i % 9}, {word}") for i, word in ((5, "%r4"), (7, 9))]
+    one, same = (f"shfl.sync.{x}, " for x in given)
+    body = f"""ld.global.u32 %r4, [%rd1]; {one} -1; {same} 0xffffffff;
+    selp.b32 %r6, 77, 78, %p5; xor.b32 %r5, %r5, %r6; selp.b32 %r8, 99, 98, %p7;
+    mad.lo.u32 %r5, %r7, %r8, %r5; and.b32 %r9, %r3, 1; setp.eq.u32 %p1, %r9, 1; @%p1 bra ODD;
+    {one.replace("%r5", "%r6")} 0x55555555; xor.b32 %r5, %r5, %r6;
+ODD: st.global.u32 [%rd2], %r5;"""
+    run(body, block=block)
+
+
 def test_lanes_wait_for_lanes_that_come_later():
     body = """mov.u32 %r4, 0; setp.lt.u32 %p1, %r3, 20; @%p1 bra FEW;
 LOOP: add.u32 %r4, %r4, 1; setp.lt.u32 %p2, %r4, %r3; @%p2 bra LOOP;

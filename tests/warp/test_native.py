@@ -9,7 +9,7 @@ import pytest
 from designed import REGIMES, fma_operands
 from dots import ROUNDINGS
 from each_form import ALL
-from kernel_operands import by_address, by_kernel, drawn
+from kernel_operands import by_address, by_kernel, drawn, in_memory
 from mutants import mutants
 
 from dtypes import FORMATS, encode
@@ -27,6 +27,7 @@ pytestmark = pytest.mark.sampled(7)
 native = pytest.importorskip("emulator.warp.native")
 emitter = importlib.import_module("emulator.arith.fast.emitter")
 ordinary = importlib.import_module("emulator.arith.fast.kernels.ordinary")
+tile_module = importlib.import_module("emulator.arith.fast.kernels.tile")
 MMA, WGMMA = "mma.sync.aligned.", "wgmma.mma_async.sync.aligned."
 F16 = Instruction.parse(MMA + "m16n8k16.row.col.f32.f16.f16.f32")
 SPARSE = Instruction.parse("mma.sp::ordered_metadata.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32")
@@ -71,7 +72,6 @@ def test_every_constant_of_a_recipe_is_in_the_code(monkeypatch, opcode, target):
         monkeypatch.undo()
         monkeypatch.setattr(type(ins), "arithmetic", lambda *_, changed=changed: changed)
         monkeypatch.setattr(multiply, "_by_kernel", lambda call: None)
-        monkeypatch.setattr(multiply.single, "run", lambda call: None)
         expected = execute(ins, target=target, engine="vector", **operands)
         monkeypatch.undo()
         assert np.array_equal(found, expected), mutant.name
@@ -204,6 +204,59 @@ def test_ordinary_numbers_are_computed_the_short_way(monkeypatch, made_anew, ins
     monkeypatch.setattr(native.kernels.modules.Tile, "_general", lambda *_: None)
     found = execute(ins, a, b, c, target="sm_90a", engine="compiled")
     assert np.flatnonzero((found != expected).any((1, 2))).tolist() == odd
+
+
+WARPGROUPS = [
+    Instruction.parse(f"{WGMMA}m64n16k{types}")
+    for types in ("16.f32.f16.f16", "16.f32.bf16.bf16", "8.f32.tf32.tf32", "32.f32.e4m3.e5m2",
+                  "32.f32.e5m2.e5m2", "16.f16.f16.f16", "32.f16.e4m3.e4m3")
+]  # fmt: skip
+
+
+def near_and_far(ins):
+    """Operands of the whole range of exponents near 0 and of zeros, in all shares, and
+    accumulators far below them."""
+    rng, codes = np.random.default_rng(24), {}
+    shares = np.array([0, 0.3, 0.9, 0.99, 1])[:, None, None]
+    for name in "abd":
+        fragment = ins.fragment("d") if name == "d" else None
+        fmt = (
+            FORMATS[ins.a_type if name == "a" else ins.b_type] if fragment is None else fragment.fmt
+        )
+        rows, columns = (ins.m, ins.n) if name == "d" else (ins.m if name == "a" else ins.n, ins.k)
+        shape = len(shares), rows, columns
+        least, most = max(-20, fmt.emin - fmt.mantissa_bits), min(15, 1 - fmt.emin)
+        least = max(-120, fmt.emin) if name == "d" else least
+        x = rng.uniform(1, 2, shape) * 2.0 ** rng.integers(least, most, shape)
+        x *= (rng.random(shape) >= shares) | (name == "d")
+        codes[name] = encode(fmt, x * rng.choice([-1, 1], shape))
+    return {name: ins.fragment(name).scatter(codes[name]) for name in "ad"} | in_memory(
+        ins, {"b": codes["b"]}, 0, "b", "k"
+    )
+
+
+@pytest.mark.parametrize("ins", WARPGROUPS, ids=str)
+def test_the_largest_products_of_a_warpgroup(monkeypatch, ins):
+    assert same(monkeypatch, ins, "sm_90a", near_and_far(ins))
+
+
+@pytest.mark.parametrize("wrong", ["_power", "_short_exponent"])
+def test_a_wrong_largest_product_is_noticed(monkeypatch, made_anew, wrong):
+    """An exponent more than it is, and that of no product."""
+    ins, tile = WARPGROUPS[0], native.kernels.modules.Tile
+    right = getattr(tile, wrong)
+
+    def other(*given):
+        if wrong == "_short_exponent":
+            return right(*given) + 1
+        with monkeypatch.context() as planted:
+            planted.setattr(tile_module, "select", lambda condition, a, b: b)
+            return right(*given)
+
+    monkeypatch.setattr(tile, wrong, other)
+    found = execute(ins, target="sm_90a", engine="compiled", **near_and_far(ins))
+    expected = execute(ins, target="sm_90a", engine="vector", **near_and_far(ins))
+    assert not np.array_equal(found, expected)
 
 
 def test_scales_that_are_ordinary_and_not(monkeypatch):

@@ -24,6 +24,12 @@ from emulator.warp.call import Call, by_name
 pytestmark = pytest.mark.sampled(2)
 
 
+def alone_of(call):
+    """What `single` gives for a call."""
+    compute = single.bound(call.instruction, call.target, call.engine, call.undefined)
+    return compute(call.operands, call.options)
+
+
 def planned():
     """Every instruction and target with a plan of its own; targets of a generation share one."""
     found = {}
@@ -64,7 +70,7 @@ def named(ins, given):
 def short(ins, target, *codes):
     """The registers of D by the short path; None where it leaves them to the other."""
     words = [registers(ins, x, y) for x, y in zip("abc", codes, strict=True)]
-    return single.run(Call(ins, dict(zip("abc", words, strict=True)), {}, target, "vector"))
+    return alone_of(Call(ins, dict(zip("abc", words, strict=True)), {}, target, "vector"))
 
 
 def assert_same(ins, target, regime, seed=0):
@@ -152,9 +158,9 @@ def test_operands_are_refused_as_on_the_other_path():
 
 def test_a_batch_takes_the_other_path():
     words = {x: F16.fragment(x).zeros(1 if x == "b" else 2) for x in "abc"}
-    assert single.run(Call(F16, words, {}, TARGETS["sm_90a"])) is None
+    assert alone_of(Call(F16, words, {}, TARGETS["sm_90a"])) is None
     one = {x: F16.fragment(x).zeros() for x in "abc"}
-    assert single.run(Call(F16, one, {}, TARGETS["sm_90a"], "reference")) is None
+    assert alone_of(Call(F16, one, {}, TARGETS["sm_90a"], "reference")) is None
 
 
 # --- every kind of operand, by both ways ----------------------------------------------------------
@@ -207,7 +213,7 @@ def test_one_warp_of_each_kind(opcode, target, options, engine):
     def alone(i, **change):
         one = {name: x[i] for name, x in operands.items()} | options
         one |= {name: with_(one[name]) for name, with_ in change.items()}
-        return single.run(Call(ins, *named(ins, one), TARGETS[target], engine))
+        return alone_of(Call(ins, *named(ins, one), TARGETS[target], engine))
 
     wrong = {name: 0 for name in operands if not name.startswith("scale")}
     alone_too = [alone(i) for i in range(len(expected))]
@@ -245,10 +251,10 @@ def test_products_of_a_group_that_cancel_count(opcode, monkeypatch):
             operands[name] = scales.view(np.uint32)[:, 0]
         call = Call(ins, *named(ins, operands), TARGETS["sm_120a"], "vector")
         d = execute(ins, **operands, target="sm_120a", engine="reference")
-        assert np.array_equal(single.run(call), d)
+        assert np.array_equal(alone_of(call), d)
         with monkeypatch.context() as planted:
             planted.setattr(fused, "in_groups", cancelled)
-            missed += not np.array_equal(single.run(call), d)
+            missed += not np.array_equal(alone_of(call), d)
     assert missed, "that they do not count would be noticed"
 
 
@@ -303,7 +309,7 @@ def test_one_warpgroup_of_each_kind(opcode, memory, options, engine):
 
     def alone(i, **change):
         one = {name: x[i] for name, x in operands.items()} | common | change
-        return single.run(Call(ins, *named(ins, one), TARGETS[target], engine))
+        return alone_of(Call(ins, *named(ins, one), TARGETS[target], engine))
 
     computed = []
     for i, d in enumerate(expected):
@@ -331,8 +337,8 @@ def test_auto_makes_machine_code_when_calls_have_paid_for_it(monkeypatch):
     pytest.importorskip("llvmlite")
     monkeypatch.setattr(engines, "_WORTH_A_KERNEL", 3 * single._CALL)
     monkeypatch.setattr(engines, "_asked", {})
-    single._plan.cache_clear()
     plan = single._plan(F16, TARGETS["sm_90a"])
+    plan.kernels.clear()
     operands = [F16.fragment(x).zeros() for x in "abc"]
     for made in (0, 0, 1, 1):
         assert not execute(F16, *operands, target="sm_90a").any()

@@ -9,12 +9,15 @@ import numpy as np
 from dtypes import Array
 from emulator.arith.scalar.rule import bind_arrays
 from emulator.machine.shared.failure import Failure
-from emulator.machine.shared.operands import ordinary
+from emulator.machine.shared.operands import ordinary, sources
 from emulator.machine.shared.waiting import State
 from emulator.machine.vector.compute import guarded, operands_of
-from emulator.machine.vector.operands import reader
+from emulator.machine.vector.operands import Write, reader
 from emulator.machine.vector.strand import WARP, Parked, Strand
-from emulator.ptx.program import Function, Statement
+from emulator.ptx.program import Constant, Function, Statement
+
+#: a membermask of a whole warp
+_EVERY_LANE = (1 << WARP) - 1
 
 
 def together(s: Strand, pc: int, masks: Array | None = None) -> None:
@@ -80,11 +83,16 @@ def check_members(s: Strand, masks: Array) -> None:
 def by_warp(s: Strand, words: Array) -> Array:
     """Words of a strand as ``(warps, 32, …)``; lanes that are not there hold zeros."""
     words = s.spread(words)
-    if len(s.wave.warps_of(s).numbers) * WARP == len(s):
+    if _has_whole_warps(s):
         return words.reshape(-1, WARP, *words.shape[1:])
     whole = np.zeros((len(s.wave.warps_of(s).numbers) * WARP, *words.shape[1:]), words.dtype)
     whole[slots(s)] = words
     return whole.reshape(-1, WARP, *words.shape[1:])
+
+
+def _has_whole_warps(s: Strand) -> bool:
+    """True if a strand has all 32 lanes of its warps."""
+    return len(s.wave.warps_of(s).numbers) * WARP == len(s)
 
 
 def slots(s: Strand) -> Array:
@@ -118,8 +126,12 @@ def step(statement: Statement, function: Function) -> Callable[[Strand], None]:
     compute = bind_arrays(ins)
     reads, writes = operands_of(statement, function)
     mask = reads[-1] if "membermask" in statement.signature else None
+    pattern = _pattern(statement, compute)
 
     def run(s: Strand) -> None:
+        if pattern is not None and _has_whole_warps(s):
+            _shuffle(s, pattern, reads[0](s), writes)
+            return
         words = [by_warp(s, read(s)) for read in reads]
         active = present(s) if reads else s.marks.get("group", present(s))
         masks = None if mask is None else mask(s)
@@ -131,6 +143,34 @@ def step(statement: Statement, function: Function) -> Callable[[Strand], None]:
             write(s, of_warps(s, column), None)
 
     return run
+
+
+def _pattern(
+    statement: Statement, compute: Callable[..., Array | tuple[Array, ...]]
+) -> list[Array] | None:
+    """Of a shuffle whose other operands are constants, with a membermask of all lanes: the lane
+    that each lane of a warp reads, and the results that do not depend on words; else None."""
+    if "shuffles" not in ordinary(statement).effects:
+        return None
+    _, *others = (bound for bound, _ in sources(statement))
+    known = [x.word & _EVERY_LANE for x in others if isinstance(x, Constant)]
+    if len(known) < len(others) or known[-1] != _EVERY_LANE:
+        return None
+    # The lanes' own numbers, shuffled, are the lanes that are read.
+    words = (np.full((1, WARP), word, np.uint32) for word in known)
+    lanes = np.arange(WARP, dtype=np.uint32)[None]
+    results = compute(lanes, *words, active=np.ones(lanes.shape, np.bool_))
+    return [x[0] for x in results]
+
+
+def _shuffle(s: Strand, pattern: list[Array], words: Array, writes: list[Write]) -> None:
+    """Shuffles words of whole warps."""
+    warps = len(s) // WARP
+    if len(words) > 1:
+        words = words.reshape(warps, WARP).take(pattern[0], 1).reshape(-1)
+    writes[0](s, words, None)
+    for write, column in zip(writes[1:], pattern[1:], strict=False):
+        write(s, np.tile(column, warps), None)
 
 
 def _by_mask(

@@ -73,6 +73,14 @@ def factor(
     return FactorWords(bits.view(np.float32), power.view(np.float32), odd)
 
 
+def exponents_of(fmt: Format, widened: Format | None) -> tuple[int, int]:
+    """The least and the largest exponent of `factor`'s powers."""
+    if fmt.emin == 1 - BIAS:
+        return ELEMENTS
+    largest = (fmt.max_finite >> (fmt.mantissa_bits + fmt.ignored_bits)) - fmt.bias
+    return max((widened or fmt).emin, fmt.emin - fmt.mantissa_bits), largest
+
+
 def _wide_factor(fmt: Format, codes: Word, exponents: tuple[int, int]) -> FactorWords:
     """`factor` of formats that have the exponents of float32: codes are the upper bits of one."""
     first, last = exponents
@@ -99,15 +107,18 @@ def dot_add(
     terms: Sequence[LazyProduct],
     scaled: Word | None,
     x: Word,
+    top: Word | None = None,
 ) -> tuple[Word, Word]:
     """One fused dot-add: codes of the accumulator in `fmt` to those of the result, and a mask of
     those that mean nothing. `formats` are those of A and B, `scaled` is a power of two that all
-    products have to be multiplied by."""
+    products have to be multiplied by, `top` the bits of the power of two of the largest product,
+    where that is known."""
     align, result = Alignment.of(step.fraction_bits, step.floor), FORMATS[step.result]
     own = factor(fmt, x, None, ACCUMULATORS)
     assert own.odd is not None
     odd = own.odd
-    top = in_pairs(Word.maximum, [term.exponent().view(np.int32) for term in terms])
+    if top is None:
+        top = in_pairs(Word.maximum, [term.exponent().view(np.int32) for term in terms])
     if scaled is not None:
         top = (top.view(np.float32) * scaled).view(np.int32)
     top = top.maximum(own.power.view(np.int32))

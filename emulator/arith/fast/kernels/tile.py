@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from operator import add, mul
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from llvmlite import ir
@@ -14,6 +14,7 @@ from numpy.typing import DTypeLike
 from dtypes import Format
 from emulator.arith.fast.kernels import elements, integers, ordinary, sums
 from emulator.arith.fast.kernels.alignment import LazyProduct
+from emulator.arith.fast.kernels.elements import BIAS, MANTISSA
 from emulator.arith.fast.kernels.permutation import rearranged
 from emulator.arith.fast.kernels.product import METADATA, MIXED, PADDING, Product, Units, arranged
 from emulator.arith.fast.kernels.transfer import Known, Runs, Transfer, table_sizes
@@ -62,6 +63,8 @@ class Tile(Transfer):
         e.store(e.constant(0, np.uint32), self.odd, 0)
         units = {name: self.load(name) for name in "ab"}
         self.rows = self._rows_of_b() if p.sparsity and not p.is_integer else None
+        #: the type of exponents of ordinary elements where vectors of many are compared
+        self.short = self._short_type()
         self._dots(units)
         e.builder.ret(e.load(self.flags, 0, np.uint32).value)
         return self.function
@@ -149,6 +152,8 @@ class Tile(Transfer):
                     number, power, odd = ordinary.factor(fmt, codes, widen, ordinary.ELEMENTS)
                 else:
                     number, power, fraction, odd = elements.decoded(fmt, codes, widen)
+                if is_ordinary and self.short is not None:
+                    power = self._short_exponent(fmt, power, self.short)
                 if fixed:
                     number = number * elements.power_of_two(power - fmt.emin)
                     fraction = fmt.mantissa_bits - fmt.emin
@@ -157,9 +162,26 @@ class Tile(Transfer):
                 self._note(odd)
         return fraction
 
+    def _short_exponent(self, fmt: Format, power: Word, type_: np.dtype[Any]) -> Word:
+        """Exponents below the largest of a format, of powers of two; of 0 the least number: what is
+        added to it by `sadd.sat` is the least number again."""
+        _, largest = ordinary.exponents_of(fmt, self.found.widen)
+        field = power.view(np.int32)
+        below = (field >> MANTISSA) - (largest + BIAS)
+        return select(field == 0, np.iinfo(type_).min, below).astype(type_)
+
     def _format(self, name: str) -> Format:
         """Of the elements of A or B."""
         return self.product.arithmetic.a if name == "a" else self.product.arithmetic.b
+
+    def _short_type(self) -> np.dtype[Any] | None:
+        """Of `_short_exponent`: of a warpgroup whose rows meet all columns."""
+        p = self.product
+        if not p.is_wide or self.rows is not None or not ordinary.suits(p, self.found):
+            return None
+        ends = (ordinary.exponents_of(self._format(name), self.found.widen) for name in "ab")
+        below = sum(largest - least for least, largest in ends)
+        return np.dtype(np.int8 if below <= np.iinfo(np.int8).max else np.int16)
 
     def _count(self, name: str) -> int:
         """Elements of A or B."""
@@ -292,6 +314,7 @@ class Tile(Transfer):
         for name, side in sides.items():
             self._decode(name, units[name], side, is_ordinary=True, fixed=False)
         formats = p.arithmetic.a, p.arithmetic.b
+        largest = self._largest_products(sides, core, self.short) if self.short is not None else {}
         scales = {name: self._ordinary_scales(name) for name in "ab"} if p.scales else {}
 
         def dots(i: Word, j: Word, c: Word) -> _Dots:
@@ -302,7 +325,8 @@ class Tile(Transfer):
 
             def dot_add(fmt: Format, block: list[int], x: Word) -> Word:
                 terms = [self._term(sides, i, j, k, are_powers=True) for k in block]
-                codes, odd = ordinary.dot_add(core, formats, fmt, terms, scaled, x)
+                top = self._power(largest[block[0]], i, j) if self.short is not None else None
+                codes, odd = ordinary.dot_add(core, formats, fmt, terms, scaled, x, top)
                 found.append(odd)
                 return codes
 
@@ -310,6 +334,33 @@ class Tile(Transfer):
 
         # Rows that meet the same elements of the right side share the loads of these.
         self._each_vector(dots, together=2 if self.rows is None else 1)
+
+    def _largest_products(
+        self, sides: dict[str, _Arrays], core: FusedDotAdd, type_: np.dtype[Any]
+    ) -> dict[int, Value]:
+        """The exponents of the largest products of D's elements, row by row, for each block of
+        positions by its first one: sums of `_short_exponent`."""
+        e, p, found = self.e, self.product, {}
+        left, right = (sides[name].exponent for name in (p.left, p.right))
+        for block in core.blocks(p.k):
+            out = found[block[0]] = e.room(type_, p.rows * p.columns)
+            with e.loop(p.rows) as i:
+                largest = e.constant(np.iinfo(type_).min, type_, p.columns)
+                for k in block:
+                    row = e.load(left, self._place_left(i, k), type_).splat(p.columns)
+                    column = e.load(right, self._place_right(e.number(0), k), type_, p.columns)
+                    largest = largest.maximum(row.call("sadd.sat", column.value))
+                e.store(largest, out, i * p.columns)
+        return found
+
+    def _power(self, largest: Value, i: Word, j: Word) -> Word:
+        """The bits of powers of two from exponents of `_largest_products`."""
+        e, p, type_ = self.e, self.product, self.short
+        assert type_ is not None
+        exponent = e.lanes(largest, i * p.columns + j, type_).astype(np.int32)
+        ends = (ordinary.exponents_of(self._format(name), self.found.widen) for name in "ab")
+        power = (exponent + (BIAS + sum(last for _, last in ends))) << MANTISSA
+        return select(exponent == np.iinfo(type_).min, 0, power)
 
     def _general(
         self, units: dict[str, Value], sides: dict[str, _Arrays], core: FusedDotAdd
@@ -363,10 +414,12 @@ class Tile(Transfer):
 
     def _of_left(self, array: Value, i: Word, k: int, dtype: DTypeLike) -> Word:
         """An element of a row in all lanes."""
+        return self.e.load(array, self._place_left(i, k), dtype).splat(self.e.width)
+
+    def _place_left(self, i: Word, k: int) -> Word:
         p, per = self.product, self.parts[self.product.left]
         per_row = self.positions // per
-        place = (k % per) * (p.rows * per_row) + k // per
-        return self.e.load(array, i * per_row + place, dtype).splat(self.e.width)
+        return i * per_row + ((k % per) * (p.rows * per_row) + k // per)
 
     def _of_right(self, array: Value, i: Word, j: Word, k: int, dtype: DTypeLike) -> Word:
         """Elements of neighbouring columns, which row i meets with its stored element k."""
@@ -377,9 +430,12 @@ class Tile(Transfer):
             at = i * chunks + chunk + s * len(self.nibbles)
             row = self.e.load(self.rows, at, np.uint32).astype(np.int64)
             return self.e.lanes(array, row + j, dtype)
-        per = self.parts[p.right]
+        return self.e.lanes(array, self._place_right(j, k), dtype)
+
+    def _place_right(self, j: Word, k: int) -> Word:
+        p, per = self.product, self.parts[self.product.right]
         by_part = p.columns * self.positions // per
-        return self.e.lanes(array, j + ((k % per) * by_part + k // per * p.columns), dtype)
+        return j + ((k % per) * by_part + k // per * p.columns)
 
     def _term(
         self, sides: dict[str, _Arrays], i: Word, j: Word, k: int, are_powers: bool
