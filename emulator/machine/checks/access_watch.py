@@ -12,6 +12,7 @@ from emulator.isa.tcgen05 import Tcgen05
 from emulator.machine.checks.accesses import Conflict, SharedAccesses, Sort
 from emulator.machine.checks.clocks import Aspect, Bools
 from emulator.machine.checks.finding import Party
+from emulator.machine.checks.grid_memory import Touch
 from emulator.machine.checks.kinds import IN_A_CLUSTER, IN_ONE_STATEMENT
 from emulator.machine.checks.reporter import GridWatch, Reporter
 from emulator.machine.checks.synchronisation import Synchronisation
@@ -20,7 +21,7 @@ from emulator.machine.shared.products import is_wgmma
 from emulator.machine.vector.strand import WARP, Lanes, Strand
 from emulator.machine.vector.watching import Which
 from emulator.machine.vector.wave import Wave
-from emulator.memory.shadow import granules, regrouped
+from emulator.memory.shadow import granules, index_of, regrouped
 from emulator.ptx.program import Statement
 
 Places = NDArray[np.int64]
@@ -50,6 +51,11 @@ class AccessWatch(Reporter):
         self.accessed = np.zeros(wave.lanes, np.int32)
         #: words of shared memory that are mbarriers, as `BARRIER` or `OVERWRITTEN`
         self.barriers = np.zeros(wave.shared.size // 8, np.int8)
+        self.any_barriers = False
+        #: of lanes, where the shared memory of their block starts, and their numbers in the grid
+        self._row_starts = np.arange(wave.lanes) // self.clocks.per_block * wave.shared_bytes
+        self._indexed: tuple[Lanes, Lanes | slice] = np.zeros(0, np.int64), slice(0)
+        self._threads = all_.memory.threads(wave, np.arange(wave.lanes))
         #: blocks with lanes of other blocks that know that they have started
         self.started: set[tuple[int, int]] = set()
         #: by block and lane of another block: its last access to the block's shared memory
@@ -103,13 +109,14 @@ class AccessWatch(Reporter):
         use: str,
         changed: Bools | None = None,
     ) -> None:
-        places = np.broadcast_to(places, lanes.shape) * size + self._origin(view)
+        places = np.broadcast_to(places, lanes.shape) * size
         memory = self.memory_of(view)
         if memory == "local":
             self._local(lanes, places, size, use)
         elif memory == "shared":
             self.access_shared(lanes, places, size, use, changed)
         else:
+            places += self.all.grid.arena.origin
             self.access_global(lanes, places, size, use, changed)
 
     def _origin(self, view: Array) -> int:
@@ -146,11 +153,10 @@ class AccessWatch(Reporter):
         self, lanes: Lanes, places: Places, size: int, use: str, changed: Bools | None
     ) -> None:
         shared, now = self.shared, self.now
-        at = granules(places, size, shared.shadow.granule)
-        missing = shared.shadow.unwritten(at)
-        at = self._used(at, shared.shadow.granule)
+        every = granules(places, size, shared.shadow.granule)
+        at = self._used(every, shared.shadow.granule)
         count = at.shape[1]
-        flat, who = at.reshape(-1), np.repeat(lanes, count)
+        flat, who = at.reshape(-1), lanes if count == 1 else np.repeat(lanes, count)
         strong = use == "atomic" or not _STRONG.isdisjoint(self.words)
         volatile = "volatile" in self.words
         strong |= volatile and use == "write" and self._follow_a_fence(lanes)
@@ -160,26 +166,34 @@ class AccessWatch(Reporter):
         if self.statement.pc in self.all.extents:
             self._check_variable(lanes, places, size, use)
         conflicts = shared.conflicts_with_writes(who, flat, atomic=strong or hears)
-        if use != "write":
+        missing = None if use == "write" else shared.shadow.unwritten(every)
+        if missing is not None:
             self._missing(lanes, missing)
         if use != "read":
             reads = shared.conflicts_with_reads(who, flat)
             conflicts += (
                 [self.without(_is_volatile, x) for x in reads] if volatile and strong else reads
             )
-        self.conflicts(conflicts, who, flat * shared.shadow.granule, use, changed, count)
-        if use != "read":
+        if conflicts:
+            self.conflicts(conflicts, who, flat * shared.shadow.granule, use, changed, count)
+        if use != "read" and self.any_barriers:
             self.check_barriers(who, flat)
         if strong or hears:
             self.sync.flag(lanes, places, use, whole=not _RELEASES.isdisjoint(self.words))
         if not strong:
-            self.accessed[lanes] = now
+            self.accessed[self._index_of(lanes)] = now
         if use == "read":
             if not strong:
                 shared.note_read(flat, who, now)
         else:
             shared.note_write(flat, who, now, Sort.ATOMIC if strong else Sort.PLAIN)
-            shared.shadow.define(flat, self._undefined(lanes, missing, use))
+            shared.shadow.define(flat, self._undefined(lanes, every.shape[1], missing))
+
+    def _index_of(self, lanes: Lanes) -> Lanes | slice:
+        """Lanes as an index; most statements have those of the one before."""
+        if lanes is not self._indexed[0]:
+            self._indexed = lanes, index_of(lanes)
+        return self._indexed[1]
 
     def check_barriers(self, who: Lanes, at: Places) -> None:
         """Reports ordinary writes to granules in which mbarriers lie."""
@@ -223,10 +237,11 @@ class AccessWatch(Reporter):
         each = (1 << granule) - 1
         return at[:, [i for i in range(at.shape[1]) if mask >> i * granule & each]]
 
-    def _undefined(self, lanes: Lanes, missing: Bools, use: str) -> Bools | None:
-        """The granules that hold values nobody wrote behind a store, or an atomic operation."""
-        out = self._stored(lanes, missing.shape[1])
-        if use == "atomic" and _SETS.isdisjoint(self.words):
+    def _undefined(self, lanes: Lanes, pieces: int, missing: Bools | None) -> Bools | None:
+        """The granules that hold values nobody wrote behind a store, or behind an atomic operation
+        on some that did before, `missing`."""
+        out = self._stored(lanes, pieces)
+        if missing is not None and _SETS.isdisjoint(self.words):
             # What is computed from nothing is nothing.
             out = missing if out is None else missing | out
         return None if out is None else out.reshape(-1)
@@ -234,7 +249,12 @@ class AccessWatch(Reporter):
     def _check_variable(self, lanes: Lanes, places: Places, size: int, use: str) -> None:
         """Accesses stay within the variable whose address they were computed from."""
         extent = self.all.extents[self.statement.pc]
-        inside = places % self.wave.shared_bytes
+        if self.wave.cluster_size == 1:
+            inside = places - self._row_starts[self._index_of(lanes)]
+        else:
+            inside = places % self.wave.shared_bytes
+        if not inside.size or (inside.min() >= extent.first and inside.max() + size <= extent.last):
+            return
         wrong = (inside < extent.first) | (inside + size > extent.last)
         if wrong.any():
             index = int(np.argmax(wrong))
@@ -290,12 +310,12 @@ class AccessWatch(Reporter):
         every = granules(places, size, granule)
         at = self._used(every, granule)
         count = at.shape[1]
-        flat, who = at.reshape(-1), np.repeat(lanes, count)
-        threads = memory.threads(self.wave, who)
+        threads = self._threads[self._index_of(lanes)]
+        touch = Touch.of(at.reshape(-1), lanes, threads, count)
         strong = use == "atomic" or "volatile" in self.words or not _STRONG.isdisjoint(self.words)
         if strong and "cta" not in self.words:
             self._synchronise(lanes, places, use)
-        conflicts = memory.conflicts_with_writes(clocks, who, threads, flat, atomic=strong)
+        conflicts = memory.conflicts_with_writes(clocks, touch, atomic=strong)
         if use != "write":
             self._fresh(lanes, places, every)
         if use == "read" and not strong:
@@ -304,14 +324,16 @@ class AccessWatch(Reporter):
             if self.publishing is not None:
                 self.publishing(lanes)
             if not strong:
-                conflicts += memory.conflicts_with_reads(clocks, who, threads, flat)
+                conflicts += memory.conflicts_with_reads(clocks, touch)
             sort = Sort.ATOMIC if strong else Sort.PLAIN
             if "bulk_group" in self.words:
                 sort = Sort.BULK_ATOMIC if strong else Sort.BULK
-            memory.note_write(flat, threads, now, sort)
+            memory.note_write(touch, now, sort)
         elif not strong:
-            memory.note_read(flat, threads, now)
-        self.conflicts(conflicts, who, flat * granule, use, changed, count, everywhere=True)
+            memory.note_read(touch, now)
+        if conflicts:
+            places = touch.at * granule
+            self.conflicts(conflicts, touch.lanes, places, use, changed, count, everywhere=True)
 
     def _fresh(self, lanes: Lanes, places: Places, at: Places) -> None:
         """Reads of memory that malloc gave to this grid and nothing has written; what the host has

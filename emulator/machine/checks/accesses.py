@@ -12,9 +12,11 @@ from numpy.typing import NDArray
 from dtypes import Array
 from emulator.machine.checks.clocks import Aspect, Bools, Clocks, Events
 from emulator.machine.vector.strand import WARP, Lanes
-from emulator.memory.shadow import SharedShadow
+from emulator.memory.shadow import SharedShadow, index_of
 
 Places = NDArray[np.int64]
+#: recent reads that are kept, and statements of them that a write is compared with one by one
+_MOST_RECENT, _FEW = 1 << 19, 8
 
 
 class Sort:
@@ -47,6 +49,14 @@ class Conflict(NamedTuple):
     sort: int
 
 
+class Reads(NamedTuple):
+    """Ordinary reads of one statement."""
+
+    at: Places
+    lanes: Lanes
+    event: int
+
+
 #: of lanes of a warp, the bits of masks
 _BIT = (np.uint32(1) << np.arange(WARP, dtype=np.uint32)).view(np.int32)
 #: columns of readers besides those of warps: bulk copies, other blocks, and their number
@@ -54,7 +64,11 @@ _BULK, _REMOTE, _MORE = 0, 1, 2
 
 
 class SharedAccesses:
-    """History of accesses to the shared memory of a wave's blocks."""
+    """History of accesses to the shared memory of a wave's blocks.
+
+    Nearly all reads are over before anybody writes: they are kept as they came until their blocks
+    have met, and only a write that may conflict with one of them enters them into the shadow.
+    """
 
     def __init__(self, clocks: Clocks, shared_bytes: int, granule: int) -> None:
         wave = clocks.wave
@@ -63,6 +77,15 @@ class SharedAccesses:
         self.shadow = SharedShadow(
             len(wave.ctas), shared_bytes, granule, self.warps + self.groups + _MORE
         )
+        #: reads that the shadow does not know of yet, and their number
+        self._recent: list[Reads] = []
+        self._kept = 0
+        #: of each granule the lane that writes it now, -1: none; made when it is first needed
+        self._writing = np.zeros(0, np.int64)
+        #: the lanes that were asked about last, and the rows of their blocks
+        self._located: tuple[Lanes, slice] = np.zeros(0, np.int64), slice(0)
+        # Which of two reads the shadow keeps depends on what the later reader knew.
+        clocks.before_news = self._enter_recent
         #: finds reads by tcgen05 that conflict with writes
         self.tensor_core_reads: Callable[[Lanes, Places], Iterable[Conflict]] = lambda *_: ()
 
@@ -79,19 +102,27 @@ class SharedAccesses:
 
         `proxy`: the accesses are made by the asynchronous proxy, on behalf of the lanes.
         """
-        shadow, per_block = self.shadow, self.clocks.per_block
-        events, sorts = shadow.written[at], shadow.sort[at]
-        suspect = events > 0
-        if not proxy:
+        shadow, full, floor = self.shadow, self.clocks.full, 0
+        apart = not (proxy or shadow.any_copies) and self.clocks.wave.cluster_size == 1
+        if apart:
             # Blocks have met since: nearly always that is all there is to ask.
-            suspect = events > self.clocks.full[lanes // per_block]
-            if shadow.any_copies or self.clocks.wave.cluster_size > 1:
-                suspect |= (events > 0) & (sorts > Sort.ATOMIC)
-                suspect |= (events > 0) & (shadow.writer[at] // per_block != lanes // per_block)
-        which = np.flatnonzero(suspect)
+            blocks = self._blocks(lanes)
+            if (shadow.last_write[blocks] <= full[blocks]).all():
+                return []
+            floor = int(full[blocks].min())
+        events = shadow.written[index_of(at)]
+        which = np.flatnonzero(events > floor)
+        if not (proxy or not which.size):
+            mine = lanes[which] // self.clocks.per_block
+            suspect = events[which] > full[mine]
+            if not apart:
+                suspect |= shadow.sort[at[which]] > Sort.ATOMIC
+                suspect |= shadow.writer[at[which]] // self.clocks.per_block != mine
+            which = which[suspect]
         if not which.size:
             return []
-        events, sorts, writers = events[which], sorts[which], shadow.writer[at[which]]
+        place = at[which]
+        events, sorts, writers = events[which], shadow.sort[place], shadow.writer[place]
         lanes = lanes[which]
         keep = np.ones(len(which), np.bool_)
         if not proxy:
@@ -171,8 +202,10 @@ class SharedAccesses:
         """Reads of others that do not come before writes of `lanes` to granules `at`."""
         shadow, clocks = self.shadow, self.clocks
         out = list(self.tensor_core_reads(lanes, at))
+        used = self._columns_read(lanes, at)[:, None]
+        if not used.size:
+            return out
         blocks, mine = at // shadow.row, lanes // clocks.per_block
-        used = np.flatnonzero(shadow.used)[:, None]
         # Only what warps read is known to all of a block that has met.
         floor = np.where((blocks == mine) & (used < self.warps), clocks.full[mine], 0)
         which, columns = np.nonzero((shadow.read[used, at] > floor).T)
@@ -205,6 +238,52 @@ class SharedAccesses:
                 out.append(Conflict("read", which[wrong], when[wrong], who, Sort.PLAIN))
         return out
 
+    def _columns_read(self, lanes: Lanes, at: Places) -> Lanes:
+        """The columns of reads that writes of `lanes` to granules may conflict with."""
+        columns = self._columns_since(lanes)
+        if self._recent and (columns.size or not self._are_own(lanes, at)):
+            self._enter_recent()
+            columns = self._columns_since(lanes)
+        return columns
+
+    def _columns_since(self, lanes: Lanes) -> Lanes:
+        """The columns with reads of which not all threads of the lanes' blocks know."""
+        last, blocks = self.shadow.last_read, self._blocks(lanes)
+        if self.clocks.wave.cluster_size > 1:
+            return np.flatnonzero(last.any(1))
+        newer = last[:, blocks] > 0
+        newer[: self.warps] &= last[: self.warps, blocks] > self.clocks.full[blocks]
+        return np.flatnonzero(newer.any(1))
+
+    def _are_own(self, lanes: Lanes, at: Places) -> bool:
+        """True if each granule that lanes write was read by its writer alone, recently."""
+        self._recent = [x for x in self._recent if not self._have_met_since(x)]
+        self._kept = sum(len(x.at) for x in self._recent)
+        if len(self._recent) > _FEW:
+            return False
+        if not self._writing.size:
+            self._writing = np.full(len(self.shadow.written), -1)
+        writing = self._writing
+        writing[at] = lanes
+        own = not self._recent or bool((writing[at] == lanes).all())
+        for reads in self._recent:
+            writer = writing[reads.at]
+            own = own and not ((writer != reads.lanes) & (writer >= 0)).any()
+        writing[at] = -1
+        return own
+
+    def _have_met_since(self, reads: Reads) -> bool:
+        return bool((self.clocks.full[self._blocks(reads.lanes)] >= reads.event).all())
+
+    def _blocks(self, lanes: Lanes) -> slice:
+        """The rows of blocks from the first to the last one that lanes are of."""
+        if lanes is not self._located[0]:
+            per_block, some = self.clocks.per_block, slice(0)
+            if lanes.size:
+                some = slice(int(lanes.min()) // per_block, int(lanes.max()) // per_block + 1)
+            self._located = lanes, some
+        return self._located[1]
+
     def _aspects(self, columns: Lanes) -> list[tuple[Aspect, Bools]]:
         behind = columns - self.warps
         return [
@@ -217,11 +296,16 @@ class SharedAccesses:
     # --- telling ---
 
     def note_write(self, at: Places, writers: Lanes, event: int, sort: int = Sort.PLAIN) -> None:
-        shadow = self.shadow
-        shadow.written[at] = event
-        shadow.writer[at] = writers
-        shadow.sort[at] = sort
-        shadow.any_copies |= sort > Sort.ATOMIC
+        shadow, index = self.shadow, index_of(at)
+        shadow.written[index] = event
+        shadow.writer[index] = writers
+        if sort != Sort.PLAIN or shadow.any_sorts:
+            shadow.any_sorts = True
+            shadow.sort[index] = sort
+        if sort > Sort.ATOMIC:
+            shadow.any_copies = True
+        else:
+            shadow.last_write[self._blocks(writers)] = event
 
     def note_read(self, at: Places, lanes: Lanes, event: int) -> None:
         """Ordinary reads of lanes."""
@@ -230,7 +314,18 @@ class SharedAccesses:
             if remote.any():
                 self._note(at[remote], self.groups + _REMOTE, lanes[remote], event)
                 at, lanes = at[~remote], lanes[~remote]
-        self._note_of_warps(at, lanes, event)
+            self._note_of_warps(at, lanes, event)
+            return
+        self._recent.append(Reads(at, lanes, event))
+        self._kept += len(at)
+        if self._kept > _MOST_RECENT:
+            self._enter_recent()
+
+    def _enter_recent(self) -> None:
+        recent, self._recent, self._kept = self._recent, [], 0
+        for reads in recent:
+            if not self._have_met_since(reads):
+                self._note_of_warps(*reads)
 
     def note_wgmma(self, at: Places, lane: int, event: int) -> None:
         self._note(at, lane % self.clocks.per_block // (4 * WARP), lane, event)
@@ -241,7 +336,7 @@ class SharedAccesses:
     def _note(self, at: Places, column: int, lanes: Lanes | int, event: int) -> None:
         """Reads of one of the columns behind those of warps."""
         column += self.warps
-        self.shadow.used[column] = True
+        self.shadow.last_read[column] = event
         self.shadow.read[column, at] = event
         self.shadow.reader[column, at] = lanes
 
@@ -250,7 +345,7 @@ class SharedAccesses:
         warps = lanes // WARP
         blocks = warps // self.warps
         column = warps - blocks * self.warps
-        shadow.used[column] = True
+        shadow.last_read[column, blocks] = event
         # One index is faster than two.
         place = column * shadow.read.shape[1] + at
         read, reader = shadow.read.reshape(-1), shadow.reader.reshape(-1)

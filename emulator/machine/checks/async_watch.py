@@ -244,7 +244,7 @@ class AsyncWatch(AccessWatch):
     def mbarrier_init(self, lanes: Lanes, places: Places) -> None:
         """mbarrier.init: a write of its 8 bytes."""
         self.access_shared(lanes, np.broadcast_to(places, lanes.shape) * 8, 8, "write", None)
-        self.barriers[places] = BARRIER
+        self.barriers[places], self.any_barriers = BARRIER, True
 
     def mbarrier_inval(self, lanes: Lanes, places: Places) -> None:
         """mbarrier.inval: its 8 bytes may be written again, by who knows of that."""

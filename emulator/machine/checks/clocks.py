@@ -16,6 +16,7 @@ is an *aspect*, with events of its own: see `Aspect`.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
@@ -83,6 +84,8 @@ class Clocks:
         #: aspects that it knows anything of
         self.in_matrix: Bools = np.zeros(_COUNT, np.bool_)
         self._columns: dict[tuple[int, int], int] = {}
+        #: called before threads learn anything, but by a barrier of all threads of their block
+        self.before_news: Callable[[], None] = lambda: None
 
     def warpgroup(self, lanes: Lanes) -> Lanes:
         """The first lanes of the warpgroups of lanes: four warps each, counted in the block."""
@@ -185,29 +188,33 @@ class Clocks:
 
     def block_barrier(self, blocks: Lanes, now: int) -> None:
         """All threads of blocks have met."""
-        shape = (len(self.full), self.per_block)
-        own = self.own.reshape(_COUNT, *shape)
-        own[np.ix_(_OWN, blocks)] = now
-        fenced = np.maximum(self.fenced_block, self.fenced_warp).reshape(shape)
-        best = self.fenced_block.reshape(shape)[blocks].max(1)
-        # What a lane's fence covered of its own warp is known to all now.
-        level = self.block.reshape(_COUNT, *shape)
-        level[:, blocks] = np.maximum(level[:, blocks], own[:, blocks])
-        by_warp = fenced[blocks].reshape(len(blocks), -1, WARP).max(-1)
-        level[Aspect.PROXY, blocks] = np.maximum(
-            level[Aspect.PROXY, blocks], np.repeat(by_warp, WARP, axis=-1)
-        )
-        self.fenced_block.reshape(shape)[blocks] = best[:, None]
-        self.full[blocks] = now
+        shape, some = (len(self.full), self.per_block), _places(blocks)
+        own, level = (x.reshape(_COUNT, *shape) for x in (self.own, self.block))
+        for aspect in _OWN.tolist():
+            own[aspect, some] = now
+        for aspect in np.flatnonzero(self.own.any(1)).tolist():
+            level[aspect, some] = np.maximum(level[aspect, some], own[aspect, some])
+        of_block, of_warp = (x.reshape(shape) for x in (self.fenced_block, self.fenced_warp))
+        if of_block.any() or of_warp.any():
+            # What a lane's fence covered of its own warp is known to all now.
+            best = of_block[some].max(1)
+            fenced = np.maximum(of_block[some], of_warp[some])
+            by_warp = fenced.reshape(len(blocks), -1, WARP).max(-1)
+            level[Aspect.PROXY, some] = np.maximum(
+                level[Aspect.PROXY, some], np.repeat(by_warp, WARP, axis=-1)
+            )
+            of_block[some] = best[:, None]
+        self.full[some] = now
         if self.matrix is not None:
             for block in blocks.tolist():
                 self._join(np.arange(block * self.per_block, (block + 1) * self.per_block))
 
     def warp_barrier(self, lanes: Lanes, whole: Bools, now: int) -> None:
         """Lanes have met those of their warp; `whole`: with all that have not ended."""
+        self.before_news()
         full = lanes[whole]
         every = (np.unique(full // WARP)[:, None] * WARP + np.arange(WARP)).reshape(-1)
-        self.own[np.ix_(_OWN, every)] = now
+        self.own[_OWN[:, None], every] = now
         self.warp[:, every] = np.maximum(self.warp[:, every], self.own[:, every])
         for fenced in (self.fenced_block, self.fenced_warp):
             rows = fenced.reshape(-1, WARP)
@@ -272,7 +279,7 @@ class Clocks:
             inside = lanes[lanes // WARP == warp]
             fenced = int(self.fenced_warp[inside].max())
             np.maximum(mine[Aspect.PROXY], fenced, out=mine[Aspect.PROXY])
-        self.own[np.ix_(_OWN, lanes)] = now
+        self.own[_OWN[:, None], lanes] = now
         out[:, rows] = np.maximum(out[:, rows], self.own[:, lanes])
         first = self.warpgroup(lanes) % self.per_cluster
         np.maximum.at(out[Aspect.WGMMA], first, self.own[Aspect.WGMMA, lanes])
@@ -284,6 +291,7 @@ class Clocks:
 
     def acquire(self, lanes: Lanes, known: Events) -> None:
         """Lanes of one cluster learn what others have released."""
+        self.before_news()
         matrix = self._need_matrix()
         cluster, rows = int(lanes[0]) // self.per_cluster, _places(lanes % self.per_cluster)
         for aspect, told in enumerate(known):

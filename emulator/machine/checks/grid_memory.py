@@ -16,7 +16,7 @@ import numpy as np
 from emulator.machine.checks.accesses import Conflict, Places, Sort
 from emulator.machine.checks.clocks import Aspect, Bools, Clocks, Events
 from emulator.machine.vector.strand import WARP, Lanes
-from emulator.memory.shadow import GlobalShadow
+from emulator.memory.shadow import GlobalShadow, index_of
 
 if TYPE_CHECKING:
     from emulator.machine.vector.wave import Wave
@@ -126,6 +126,25 @@ def _join(read: Read, more: Read) -> None:
         read[place] = max(event, read.get(place, 0))
 
 
+class Touch(NamedTuple):
+    """Accesses of one statement to granules of global memory: by lanes, and their numbers in the
+    grid."""
+
+    at: Places
+    lanes: Lanes
+    threads: Lanes
+    #: `at` as an index, and the pages where it lies
+    where: Places | slice
+    pages: slice
+
+    @classmethod
+    def of(cls, at: Places, lanes: Lanes, threads: Lanes, count: int) -> Touch:
+        """Accesses to `count` granules by each lane."""
+        if count != 1:
+            lanes, threads = np.repeat(lanes, count), np.repeat(threads, count)
+        return cls(at, lanes, threads, index_of(at), GlobalShadow.pages(at))
+
+
 class GlobalAccesses:
     """History of accesses to the global memory of a launch."""
 
@@ -142,11 +161,15 @@ class GlobalAccesses:
     # --- asking ---
 
     def conflicts_with_writes(
-        self, clocks: Clocks, lanes: Lanes, threads: Lanes, at: Places, *, atomic: bool
+        self, clocks: Clocks, touch: Touch, *, atomic: bool
     ) -> list[Conflict]:
-        shadow = self.shadow
-        events, writers = shadow.written[at], shadow.writer[at].astype(np.int64)
-        sorts = shadow.sort[at]
+        shadow, (_, lanes, threads, at, pages) = self.shadow, touch
+        if not shadow.pages_written[pages].any():
+            return []
+        events = shadow.written[at]
+        if not events.any():
+            return []
+        writers, sorts = shadow.writer[at].astype(np.int64), shadow.sort[at]
         suspect = (events > 0) & ((writers != threads) | (sorts > Sort.ATOMIC))
         if atomic:
             suspect &= (sorts != Sort.ATOMIC) & (sorts != Sort.BULK_ATOMIC)
@@ -165,12 +188,16 @@ class GlobalAccesses:
                 out.append(Conflict("write", wrong, events[wrong], writers[wrong], sort))
         return out
 
-    def conflicts_with_reads(
-        self, clocks: Clocks, lanes: Lanes, threads: Lanes, at: Places
-    ) -> list[Conflict]:
-        out = []
-        every = self.shadow.reader[:, at].astype(np.int64)
-        for events, readers in zip(self.shadow.read[:, at], every, strict=True):
+    def conflicts_with_reads(self, clocks: Clocks, touch: Touch) -> list[Conflict]:
+        shadow, (_, lanes, threads, at, pages) = self.shadow, touch
+        out: list[Conflict] = []
+        if not shadow.pages_read[pages].any():
+            return out
+        for read, reader in zip(shadow.read, shadow.reader, strict=True):
+            events = read[at]
+            if not events.any():
+                continue
+            readers = reader[at].astype(np.int64)
             which = np.flatnonzero((events > 0) & (readers != threads))
             if not which.size:
                 continue
@@ -215,21 +242,25 @@ class GlobalAccesses:
 
     # --- telling ---
 
-    def note_write(self, at: Places, threads: Lanes, event: int, sort: int) -> None:
-        shadow = self.shadow
-        shadow.written[at] = event
-        shadow.writer[at] = threads
-        shadow.sort[at] = sort
+    def note_write(self, touch: Touch, event: int, sort: int) -> None:
+        shadow, index = self.shadow, touch.where
+        shadow.pages_written[touch.pages] = True
+        shadow.written[index] = event
+        shadow.writer[index] = touch.threads
+        shadow.sort[index] = sort
 
-    def note_read(self, at: Places, threads: Lanes, event: int) -> None:
-        shadow = self.shadow
-        last, who = shadow.read[0, at], shadow.reader[0, at]
-        moved = (last > 0) & (who // self.per_block != threads // self.per_block)
-        if moved.any():
-            place = at[moved]
-            shadow.read[1, place], shadow.reader[1, place] = last[moved], who[moved]
-        shadow.read[0, at] = event
-        shadow.reader[0, at] = threads
+    def note_read(self, touch: Touch, event: int) -> None:
+        shadow, (_, _, threads, index, pages) = self.shadow, touch
+        (read, earlier), (reader, before) = shadow.read, shadow.reader
+        if shadow.pages_read[pages].any():
+            last, who = read[index], reader[index]
+            moved = (last > 0) & (who // self.per_block != threads // self.per_block)
+            if moved.any():
+                place = touch.at[moved]
+                earlier[place], before[place] = last[moved], who[moved]
+        shadow.pages_read[pages] = True
+        read[index] = event
+        reader[index] = threads
 
     # --- synchronisation through memory ---
 

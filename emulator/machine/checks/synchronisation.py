@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -70,9 +71,7 @@ class Synchronisation:
     # --- barriers of a block ---
 
     def arrive(self, lanes: Lanes, barrier: int, *, waits: bool, pc: int) -> None:
-        rows = lanes // self.clocks.per_block
-        for row in np.unique(rows).tolist():
-            mine = lanes[rows == row]
+        for row, mine in _by_block(lanes, self.clocks.per_block):
             told = None if waits else self.clocks.released(mine, self.watch.now)
             self.arrivals.setdefault((row, barrier), []).append(Arrival(mine, waits, pc, told))
 
@@ -290,6 +289,16 @@ class Synchronisation:
             if cluster in self.over:
                 mine = lanes[lanes // self.clocks.per_cluster == cluster]
                 self.clocks.acquire(mine, self.over[cluster])
+
+
+def _by_block(lanes: Lanes, per_block: int) -> Iterator[tuple[int, Lanes]]:
+    """The rows of blocks of ascending lanes, and the lanes of each."""
+    if lanes.size:
+        first = np.arange(lanes[0] // per_block, lanes[-1] // per_block + 1)
+        ends = np.searchsorted(lanes, (first + 1) * per_block).tolist()
+        for row, start, end in zip(first.tolist(), [0, *ends], ends, strict=False):
+            if start < end:
+                yield row, lanes[start:end]
 
 
 def warps_complete(s: Strand, masks: Array) -> Array:

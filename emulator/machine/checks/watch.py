@@ -201,7 +201,8 @@ class Watch(AsyncWatch):
         self.tensor_cores.finish()
         self.all.memory.knowledge.forget(set(self.wave.ctas.tolist()), self.clocks.per_block)
         self._check_registers_of_warps()
-        # Its parts refer to it: without this they would wait for Python's collector.
+        # Its parts refer to each other: without this they would wait for Python's collector.
+        vars(self.shared).clear()
         vars(self).clear()
 
     def _check_visits(self) -> None:
