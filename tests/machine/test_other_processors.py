@@ -11,8 +11,8 @@ from emulator import Instruction, Module, execute, gemm
 pytest.importorskip("llvmlite")
 import llvmlite.binding as llvm
 
-from emulator.arith.fast import fused_code
-from emulator.arith.fast.kernels import machine_code
+from emulator.arith.fast import fused_code, threads
+from emulator.arith.fast.kernels import crew, machine_code
 from emulator.warp import native
 
 OPCODE = "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"
@@ -51,9 +51,13 @@ def texts(monkeypatch, tmp_path):
     monkeypatch.setenv("EMULATOR_CACHE_DIR", str(tmp_path))
     monkeypatch.setattr(machine_code, "vector_bytes", lambda: 32)
     monkeypatch.setattr(machine_code, "_processor", lambda: (llvm.get_host_cpu_name(), ""))
+    monkeypatch.setattr(crew, "_PAUSE", {})
     loaded, found = machine_code.loaded, []
     monkeypatch.setattr(machine_code, "loaded", lambda ir, *x: found.append(ir) or loaded(ir, *x))
-    kept = fused_code.tiles_function, native.kernels._compiled, native.kernels.of_warp
+    kept = (
+        fused_code.tiles_function, native.kernels._compiled, native.kernels.of_warp,
+        threads._only_crew,
+    )  # fmt: skip
     for function in kept:
         function.cache_clear()
     yield found
@@ -66,7 +70,9 @@ def assert_of_arm(text):
     llvm.initialize_all_asmprinters()
     arm = llvm.Target.from_triple("aarch64-unknown-linux-gnu")
     assert "llvm.x86" not in text
-    code = machine_code._emitted(text, arm.create_target_machine(cpu="neoverse-n1", opt=2))
+    code = machine_code._emitted(
+        text, arm.create_target_machine(cpu="neoverse-n1", opt=2), inlined=True
+    )
     assert code[:4] == b"\x7fELF" and code[18:20] == (183).to_bytes(2, "little")
 
 

@@ -33,12 +33,12 @@ _WORDS = (
 _LOOKS, _MANY_LOOKS = 200, 3000
 #: what leaves the units of a core to its other thread for a moment, by the kind of processor; how
 #: often between two looks: the thread that has work to do is a fifth slower without
-_PAUSE, _PAUSES = {"x86_64": "  call void @llvm.x86.sse2.pause()\n"}, 8
+_PAUSE, _PAUSES = {"x86_64": "void @llvm.x86.sse2.pause()\n"}, 8
 #: bytes that are enough for a mutex or a condition of any C library
 _ROOM = 256
 
 _TEXT = """
-declare void @llvm.x86.sse2.pause()
+$declared
 define internal i64 @word(ptr %state, i64 %number) alwaysinline {
   %at = getelementptr i64, ptr %state, i64 %number
   %word = load i64, ptr %at
@@ -180,7 +180,10 @@ class Crew:
             self._put(name, ctypes.cast(getattr(libc, symbol), ctypes.c_void_p).value or 0)
         numbers = {name: number for number, name in enumerate(_WORDS)}
         pause = _PAUSE.get(platform.machine(), "")
-        text = Template(_TEXT).substitute(numbers, many=_MANY_LOOKS, pauses=pause * _PAUSES)
+        declared, pauses = pause and f"declare {pause}", pause and f"  call {pause}" * _PAUSES
+        text = Template(_TEXT).substitute(
+            numbers, many=_MANY_LOOKS, declared=declared, pauses=pauses
+        )
         of_state = ctypes.c_void_p, ctypes.c_int64
         self._lead = machine_code.function(text, "lead", None, *of_state)
         self._serve = machine_code.function(text, "serve", None, ctypes.c_void_p)
