@@ -182,7 +182,8 @@ class TracedWord:
         self.is_constant = is_constant
         #: the expression that it is, where that is one
         self.text = ""
-        #: words of the same bits, by other types; numbers may be other NaNs
+        #: words of the same bits, by other types, that were known before it; numbers may be other
+        #: NaNs
         self.views: dict[np.dtype[Any], TracedWord] = {}
 
     @property
@@ -196,10 +197,12 @@ class TracedWord:
 
     def view(self, dtype: DTypeLike) -> TracedWord:
         kind = np.dtype(dtype)
-        if kind not in self.views:
-            self.views[kind] = made = self._as("view", kind)
+        if kind in self.views:
+            return self.views[kind]
+        made = self._as("view", kind)
+        if made is not self:
             made.views.setdefault(self.dtype, self)
-        return self.views[kind]
+        return made
 
     def astype(self, dtype: DTypeLike, *, copy: bool = True) -> TracedWord:
         return self._as("astype", np.dtype(dtype))
