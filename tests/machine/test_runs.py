@@ -37,6 +37,17 @@ def test_a_view_in_few_lanes(monkeypatch):
     assert_runs_agree(text, monkeypatch, np.full(128, 0x3F800000, U32))
 
 
+@pytest.mark.parametrize(
+    "statement",
+    ["abs.f16x2 %r6, %r5;", "sin.approx.f32 %r6, 0fFFFFFFFF;", "cvt.rn.f32.f64 %r6, %rd9;"],
+)
+def test_a_code_of_nan_for_a_constant(statement, monkeypatch):
+    """What is chosen under a condition that is a constant is a constant, too."""
+    start = "mov.b32 %r5, 0xFFC12345; mov.b64 %rd9, 0x7FF8000000000001;"
+    text = HEAD + kernel(LOOP.format(f"{start} {statement} xor.b32 %r4, %r4, %r6;"))
+    assert_runs_agree(text, monkeypatch, words(128))
+
+
 def assert_random_runs_agree(seed, monkeypatch):
     given = words(2 * 64 * 16, seed)
     given[::7] &= 15

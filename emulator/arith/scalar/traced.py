@@ -299,7 +299,10 @@ class _TracedWords:
     def put(self, condition: Any, value: Any, out: Any) -> Any:
         if not isinstance(condition, TracedWord) or condition.is_constant:
             chosen = value if sample(condition) else out
-            return chosen() if callable(chosen) else chosen
+            chosen = chosen() if callable(chosen) else chosen
+            if isinstance(condition, TracedWord) and not isinstance(chosen, TracedWord):
+                chosen = self._tape.known(np.where(condition.like, chosen, sample(out)))
+            return chosen
         with self._tape.aside() as lines:
             value = value() if callable(value) else value
         number = self._number_of(condition, value, out)
