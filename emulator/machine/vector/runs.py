@@ -14,6 +14,7 @@ from typing import Any, cast
 from dtypes import Array
 from emulator.arith.scalar.rule import Operation, bind_words
 from emulator.arith.scalar.traced import Tape, TracedWord, Untraceable
+from emulator.machine.vector.alike import with_rows
 from emulator.machine.vector.blocks import Blocks
 from emulator.machine.vector.compute import Step, operands_of
 from emulator.machine.vector.statements import computes
@@ -105,7 +106,7 @@ class RunBlocks(Blocks):
                 self[first] = with_runs(block, self._program, self._reads_late)
             return block.end(s)
 
-        return replace(block, end=counted)
+        return replace(with_rows(block, self._program), end=counted)
 
     @cached_property
     def _reads_late(self) -> bool:
