@@ -77,6 +77,8 @@ class Tape:
     def known(self, constant: Array) -> TracedWord:
         """A constant ``(1,)`` as a word of all lanes: without an axis, which NumPy is fastest
         with."""
+        if constant.size > 1:  # words of 128 bits
+            raise Untraceable
         name = self.refer(_constant(constant))
         return TracedWord(self, name, constant, is_constant=True)
 

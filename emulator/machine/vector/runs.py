@@ -19,7 +19,7 @@ from emulator.machine.vector.compute import Step, operands_of
 from emulator.machine.vector.statements import computes
 from emulator.machine.vector.strand import Strand, indexes_of
 from emulator.machine.vector.wave import Block
-from emulator.ptx.program import Constant, Function, Inverted, Program, Register, Statement
+from emulator.ptx.program import Constant, Function, Inverted, Program, Register, Statement, Target
 
 #: times that a block runs before: writing a run down takes as long as some hundred of them
 _OFTEN = 300
@@ -141,13 +141,14 @@ def with_runs(block: Block, program: Program, reads_late: bool) -> Block:
         steps.append(step)
         counts.append(1)
     finish()
-    ends = block.statements[sum(counts) :]
-    return replace(
-        block,
-        steps=tuple(steps),
-        counts=tuple(counts),
-        only_computes=len(steps) == runs and all(len(x.targets) == 1 and not x.call for x in ends),
-    )
+    only_computes = len(steps) == runs and all(map(_branches, block.statements[sum(counts) :]))
+    return replace(block, steps=tuple(steps), counts=tuple(counts), only_computes=only_computes)
+
+
+def _branches(statement: Statement) -> bool:
+    """True if a statement only says where lanes go on, and that for all of its guard alike."""
+    bounds = statement.operands.values()
+    return len(statement.targets) == 1 and all(isinstance(x, Target) for x in bounds)
 
 
 def _computes(statement: Statement) -> bool:
