@@ -39,8 +39,8 @@ _CALLED = (
     "minimum", "maximum", "count_ones", "leading_zeros", "reverse_bits", "high_product", "look_up",
     "sqrt", "integral", "to_integers", "fused",
 )  # fmt: skip
-#: types by their names, each of them one object, and constants by their types and bytes
-_TYPES: dict[str, np.dtype[Any]] = {}
+#: types, each of them one object, and constants by their types and bytes
+_TYPES: dict[np.dtype[Any], np.dtype[Any]] = {}
 _CONSTANTS: dict[tuple[str, bytes], Array] = {}
 
 
@@ -127,14 +127,19 @@ class Tape:
 
     def attempt(self, work: Callable[[], object]) -> bool:
         """Whether `work` could be written down; if not, nothing was."""
-        count, known = len(self.lines), dict(self._known)
+        lines, known = len(self.lines), len(self._known)
         try:
             work()
         except Untraceable:
-            del self.lines[count:]
-            self._known = known
+            del self.lines[lines:]
+            self._forget(known)
             return False
         return True
+
+    def _forget(self, known: int) -> None:
+        """Knows no more than so many words that it knew first."""
+        while len(self._known) > known:
+            self._known.popitem()
 
     def function(
         self, parameters: str, results: Sequence[TracedWord], ending: str, start: str = "pass"
@@ -152,12 +157,13 @@ class Tape:
     @contextmanager
     def aside(self) -> Iterator[list[_Line]]:
         """Lines that are written meanwhile, and what is known there alone."""
-        before = self.lines, dict(self._known)
+        before, known = self.lines, len(self._known)
         self.lines = []
         try:
             yield self.lines
         finally:
-            self.lines, self._known = before
+            self.lines = before
+            self._forget(known)
 
     def refer(self, operand: Any) -> str:
         """An operand as source text."""
@@ -228,7 +234,7 @@ def _constant(number: Any) -> Array:
 
 def _kind(dtype: np.dtype[Any]) -> np.dtype[Any]:
     """A type, each of them one object."""
-    return _TYPES.setdefault(str(dtype), dtype)
+    return _TYPES.setdefault(dtype, dtype)
 
 
 def _beside(kind: np.dtype[Any], operand: Any) -> Any:

@@ -21,8 +21,8 @@ from emulator.machine.vector.strand import Strand, indexes_of
 from emulator.machine.vector.wave import Block
 from emulator.ptx.program import Constant, Function, Inverted, Program, Register, Statement, Target
 
-#: times that a block runs before: writing a run down takes as long as some hundred of them
-_OFTEN = 300
+#: times that a block runs before: writing a run down takes as long as a hundred of them
+_OFTEN = 128
 #: operands that are registers or the same in all lanes
 _PLAIN = (Register, Constant, Inverted)
 
