@@ -208,7 +208,7 @@ class TracedWord:
 
     def view(self, dtype: DTypeLike) -> TracedWord:
         made = self._as("view", np.dtype(dtype))
-        if made.of is None and made is not self:
+        if made.of is None and made.text.startswith(f"{self.name}.view("):
             made.of = self
             self.tape.same(made, self)
         return made
