@@ -143,7 +143,8 @@ class SharedAccesses:
     def _is_known(self, lanes: Lanes, at: Places) -> bool:
         """True if all of the lanes certainly know of the writes to granules, and fenced them."""
         shadow, clocks = self.shadow, self.clocks
-        events, sorts, writers = shadow.written[at], shadow.sort[at], shadow.writer[at]
+        index = index_of(at)
+        events, sorts, writers = shadow.written[index], shadow.sort[index], shadow.writer[index]
         by_copy = sorts == Sort.BARRIER
         if by_copy.all():
             told = clocks.common(Aspect.PLAIN, lanes)
@@ -166,12 +167,8 @@ class SharedAccesses:
         self, which: Lanes, lanes: Lanes, writers: Array, events: Events, sorts: Array, proxy: bool
     ) -> list[Conflict]:
         """Those of the writes of each sort that do not come before the lanes' accesses; sort -1:
-        not asked for. Neighbours who ask the same are one question."""
-        fresh = np.ones(len(which), np.bool_)
-        fresh[1:] = (lanes[1:] != lanes[:-1]) | (events[1:] != events[:-1])
-        fresh[1:] |= (writers[1:] != writers[:-1]) | (sorts[1:] != sorts[:-1])
-        first = np.flatnonzero(fresh)
-        counts = np.diff(first, append=len(which))
+        not asked for."""
+        first, counts = questions(lanes, writers, events, sorts)
         out = []
         for sort in np.unique(sorts[first]).tolist():
             if sort < 0:
@@ -202,41 +199,50 @@ class SharedAccesses:
         """Reads of others that do not come before writes of `lanes` to granules `at`."""
         shadow, clocks = self.shadow, self.clocks
         out = list(self.tensor_core_reads(lanes, at))
-        used = self._columns_read(lanes, at)[:, None]
-        if not used.size:
-            return out
-        blocks, mine = at // shadow.row, lanes // clocks.per_block
-        # Only what warps read is known to all of a block that has met.
-        floor = np.where((blocks == mine) & (used < self.warps), clocks.full[mine], 0)
-        which, columns = np.nonzero((shadow.read[used, at] > floor).T)
-        if not which.size:
-            return out
-        columns = used[columns, 0]
-        when = shadow.read[columns, at[which]]
-        readers = shadow.reader[columns, at[which]].astype(np.int64)
+        columns = self._columns_read(lanes, at)
         for aspect, chosen in self._aspects(columns):
-            mine = np.flatnonzero(chosen)
-            if not mine.size:
+            which, column, when = self._reads_since(columns[chosen], lanes, at)
+            if not which.size:
                 continue
-            others = readers[mine]
-            if columns[mine[0]] < self.warps:
-                first = blocks[which[mine]] * clocks.per_block + columns[mine] * WARP
-                askers = lanes[which[mine]]
-                known = clocks.known_to_its_warp(aspect, askers, when[mine])
+            others = shadow.reader[column, at[which]].astype(np.int64)
+            item, askers = np.arange(len(which)), lanes[which]
+            if column[0] < self.warps:
+                first = at[which] // shadow.row * clocks.per_block + column * WARP
+                known = clocks.known_to_its_warp(aspect, askers, when)
                 others &= ~np.where(askers // WARP * WARP == first, known, 0)
-                others &= ~clocks.known_in_warp(aspect, askers, first, when[mine])
-                if not others.any():
-                    continue
+                others &= ~clocks.known_in_warp(aspect, askers, first, when)
                 item, others = _lanes_of(others, first)
-                mine = mine[item]
-            ordered = clocks.ordered(aspect, lanes[which[mine]], others, when[mine])
-            wrong = mine[~ordered]
-            if wrong.size:
-                # Of several lanes the first that is not known is named.
-                wrong, first = np.unique(wrong, return_index=True)
-                who = others[~ordered][first]
-                out.append(Conflict("read", which[wrong], when[wrong], who, Sort.PLAIN))
+            askers, events = askers[item], when[item]
+            once, counts = questions(askers, others, events)
+            ordered = clocks.ordered(aspect, askers[once], others[once], events[once])
+            if ordered.all():
+                continue
+            wrong = np.flatnonzero(np.repeat(~ordered, counts))
+            # Of several lanes the first that is not known is named.
+            found, first = np.unique(item[wrong], return_index=True)
+            order = np.argsort(which[found], kind="stable")
+            found, who = found[order], others[wrong][first][order]
+            out.append(Conflict("read", which[found], when[found], who, Sort.PLAIN))
         return out
+
+    def _reads_since(self, columns: Lanes, lanes: Lanes, at: Places) -> tuple[Lanes, Lanes, Events]:
+        """Reads of columns that not all threads of the lanes' blocks know of: positions in `at`,
+        columns and events, column by column."""
+        shadow, clocks, index = self.shadow, self.clocks, index_of(at)
+        found = []
+        for column in columns.tolist():
+            when = shadow.read[column][index]
+            which = np.flatnonzero(when)
+            if column < self.warps:
+                # Only what warps read is known to all of a block that has met.
+                mine = lanes[which] // clocks.per_block
+                far = at[which] // shadow.row != mine
+                which = which[far | (when[which] > clocks.full[mine])]
+            found.append((which, np.full(len(which), column), when[which]))
+        if not found:
+            return lanes[:0], lanes[:0], np.zeros(0, np.int32)
+        which, column, when = map(np.concatenate, zip(*found, strict=True))
+        return which, column, when
 
     def _columns_read(self, lanes: Lanes, at: Places) -> Lanes:
         """The columns of reads that writes of `lanes` to granules may conflict with."""
@@ -335,10 +341,10 @@ class SharedAccesses:
 
     def _note(self, at: Places, column: int, lanes: Lanes | int, event: int) -> None:
         """Reads of one of the columns behind those of warps."""
-        column += self.warps
+        column, index = column + self.warps, index_of(at)
         self.shadow.last_read[column] = event
-        self.shadow.read[column, at] = event
-        self.shadow.reader[column, at] = lanes
+        self.shadow.read[column][index] = event
+        self.shadow.reader[column][index] = lanes
 
     def _note_of_warps(self, at: Places, lanes: Lanes, event: int) -> None:
         clocks, shadow = self.clocks, self.shadow
@@ -362,6 +368,17 @@ class SharedAccesses:
         others = np.flatnonzero(reader[place] != bits)
         if others.size:
             np.bitwise_or.at(reader, place[others], bits[others])
+
+
+def questions(*asked: Array) -> tuple[Lanes, Lanes]:
+    """Where arrays of one length ask what they have not asked at the place before, and for how many
+    places each question is."""
+    fresh = np.ones(len(asked[0]), np.bool_)
+    fresh[1:] = False
+    for words in asked:
+        fresh[1:] |= words[1:] != words[:-1]
+    first = np.flatnonzero(fresh)
+    return first, np.diff(first, append=len(fresh))
 
 
 def _lanes_of(bits: Lanes, first: Lanes) -> tuple[Lanes, Lanes]:
