@@ -3,7 +3,7 @@ which comes first (PTX ISA 8.6 to 8.10)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -112,18 +112,18 @@ class SharedAccesses:
             floor = int(full[blocks].min())
         events = shadow.written[index_of(at)]
         which = np.flatnonzero(events > floor)
-        if not (proxy or not which.size):
-            mine = lanes[which] // self.clocks.per_block
-            suspect = events[which] > full[mine]
-            if not apart:
-                suspect |= shadow.sort[at[which]] > Sort.ATOMIC
-                suspect |= shadow.writer[at[which]] // self.clocks.per_block != mine
-            which = which[suspect]
         if not which.size:
             return []
-        place = at[which]
-        events, sorts, writers = events[which], shadow.sort[place], shadow.writer[place]
-        lanes = lanes[which]
+        place, lanes, events = at[which], lanes[which], events[which]
+        sorts, writers = shadow.sort[place], shadow.writer[place]
+        if not proxy:
+            mine = lanes // self.clocks.per_block
+            suspect = events > full[mine]
+            if not (apart or suspect.all()):
+                suspect |= (sorts > Sort.ATOMIC) | (writers // self.clocks.per_block != mine)
+            if not suspect.all():
+                which, lanes, events = which[suspect], lanes[suspect], events[suspect]
+                sorts, writers = sorts[suspect], writers[suspect]
         keep = np.ones(len(which), np.bool_)
         if not proxy:
             keep = (writers != lanes) | (sorts > Sort.ATOMIC)
@@ -168,7 +168,7 @@ class SharedAccesses:
     ) -> list[Conflict]:
         """Those of the writes of each sort that do not come before the lanes' accesses; sort -1:
         not asked for."""
-        first, counts = questions(lanes, writers, events, sorts)
+        first = questions(lanes, writers, events, sorts)
         out = []
         for sort in np.unique(sorts[first]).tolist():
             if sort < 0:
@@ -179,7 +179,7 @@ class SharedAccesses:
                 continue
             asked = np.ones(len(first), np.bool_)
             asked[sorts[first] == sort] = ordered
-            wrong = np.flatnonzero(np.repeat(~asked, counts))
+            wrong = np.flatnonzero(answers(~asked, first, len(which)))
             others = writers[wrong] if sort != Sort.BARRIER else np.full(len(wrong), -1)
             out.append(Conflict("write", which[wrong], events[wrong], others, sort))
         return out
@@ -199,25 +199,24 @@ class SharedAccesses:
         """Reads of others that do not come before writes of `lanes` to granules `at`."""
         shadow, clocks = self.shadow, self.clocks
         out = list(self.tensor_core_reads(lanes, at))
-        columns = self._columns_read(lanes, at)
-        for aspect, chosen in self._aspects(columns):
-            which, column, when = self._reads_since(columns[chosen], lanes, at)
+        for aspect, columns in self._aspects(self._columns_read(lanes, at)):
+            which, column, when = self._reads_since(columns, lanes, at)
             if not which.size:
                 continue
             others = shadow.reader[column, at[which]].astype(np.int64)
             item, askers = np.arange(len(which)), lanes[which]
             if column[0] < self.warps:
                 first = at[which] // shadow.row * clocks.per_block + column * WARP
-                known = clocks.known_to_its_warp(aspect, askers, when)
-                others &= ~np.where(askers // WARP * WARP == first, known, 0)
-                others &= ~clocks.known_in_warp(aspect, askers, first, when)
+                others &= ~self._known_of_warps(aspect, askers, first, when)
+                if not others.any():
+                    continue
                 item, others = _lanes_of(others, first)
             askers, events = askers[item], when[item]
-            once, counts = questions(askers, others, events)
+            once = questions(askers, others, events)
             ordered = clocks.ordered(aspect, askers[once], others[once], events[once])
             if ordered.all():
                 continue
-            wrong = np.flatnonzero(np.repeat(~ordered, counts))
+            wrong = np.flatnonzero(answers(~ordered, once, len(item)))
             # Of several lanes the first that is not known is named.
             found, first = np.unique(item[wrong], return_index=True)
             order = np.argsort(which[found], kind="stable")
@@ -226,23 +225,34 @@ class SharedAccesses:
         return out
 
     def _reads_since(self, columns: Lanes, lanes: Lanes, at: Places) -> tuple[Lanes, Lanes, Events]:
-        """Reads of columns that not all threads of the lanes' blocks know of: positions in `at`,
-        columns and events, column by column."""
+        """Reads of columns that lanes may not know of, column by column: positions in `at`, columns
+        and events."""
         shadow, clocks, index = self.shadow, self.clocks, index_of(at)
-        found = []
+        found = [(lanes[:0], lanes[:0], np.zeros(0, np.int32))]
         for column in columns.tolist():
             when = shadow.read[column][index]
             which = np.flatnonzero(when)
-            if column < self.warps:
+            if column < self.warps and which.size:
                 # Only what warps read is known to all of a block that has met.
-                mine = lanes[which] // clocks.per_block
-                far = at[which] // shadow.row != mine
-                which = which[far | (when[which] > clocks.full[mine])]
-            found.append((which, np.full(len(which), column), when[which]))
-        if not found:
-            return lanes[:0], lanes[:0], np.zeros(0, np.int32)
+                blocks, mine = at[which] // shadow.row, lanes[which] // clocks.per_block
+                unknown = (blocks != mine) | (when[which] > clocks.full[mine])
+                which, blocks = which[unknown], blocks[unknown]
+                alone = shadow.reader[column][at[which]] == _BIT[lanes[which] % WARP]
+                alone &= lanes[which] // WARP == blocks * self.warps + column
+                which = which[~alone]
+            if which.size:
+                found.append((which, np.full(len(which), column), when[which]))
         which, column, when = map(np.concatenate, zip(*found, strict=True))
         return which, column, when
+
+    def _known_of_warps(self, aspect: Aspect, lanes: Lanes, first: Lanes, events: Events) -> Events:
+        """For each of lanes which of a warp, by its first lane, it knows of up to an event, as a
+        mask, by more than barriers of its block."""
+        once, clocks = questions(lanes, first, events), self.clocks
+        asked = lanes[once], first[once], events[once]
+        own = clocks.known_to_its_warp(aspect, asked[0], asked[2])
+        known = np.where(asked[0] // WARP * WARP == asked[1], own, 0)
+        return answers(known | clocks.known_in_warp(aspect, *asked), once, len(lanes))
 
     def _columns_read(self, lanes: Lanes, at: Places) -> Lanes:
         """The columns of reads that writes of `lanes` to granules may conflict with."""
@@ -290,14 +300,18 @@ class SharedAccesses:
             self._located = lanes, some
         return self._located[1]
 
-    def _aspects(self, columns: Lanes) -> list[tuple[Aspect, Bools]]:
-        behind = columns - self.warps
-        return [
-            (Aspect.READS, behind < 0),
-            (Aspect.READS, behind == self.groups + _REMOTE),
-            (Aspect.WGMMA, (behind >= 0) & (behind < self.groups)),
-            (Aspect.BULK_READ, behind == self.groups + _BULK),
-        ]
+    def _aspects(self, columns: Lanes) -> Iterator[tuple[Aspect, Lanes]]:
+        """Columns of reads that are known in the same way."""
+        behind = self.warps + self.groups
+        for aspect, first, last in (
+            (Aspect.READS, 0, self.warps),
+            (Aspect.READS, behind + _REMOTE, behind + _REMOTE + 1),
+            (Aspect.WGMMA, self.warps, behind),
+            (Aspect.BULK_READ, behind + _BULK, behind + _BULK + 1),
+        ):
+            some = columns[(columns >= first) & (columns < last)] if columns.size else columns
+            if some.size:
+                yield aspect, some
 
     # --- telling ---
 
@@ -370,15 +384,20 @@ class SharedAccesses:
             np.bitwise_or.at(reader, place[others], bits[others])
 
 
-def questions(*asked: Array) -> tuple[Lanes, Lanes]:
-    """Where arrays of one length ask what they have not asked at the place before, and for how many
-    places each question is."""
+def questions(*asked: Array) -> Lanes:
+    """The places where arrays of one length differ from the place before: neighbours who ask the
+    same are one question."""
     fresh = np.ones(len(asked[0]), np.bool_)
     fresh[1:] = False
     for words in asked:
         fresh[1:] |= words[1:] != words[:-1]
-    first = np.flatnonzero(fresh)
-    return first, np.diff(first, append=len(fresh))
+    return np.flatnonzero(fresh)
+
+
+def answers(given: Array, first: Lanes, count: int) -> Array:
+    """The answers to `questions` at each of `count` places."""
+    out: Array = np.repeat(given, np.diff(first, append=count))
+    return out
 
 
 def _lanes_of(bits: Lanes, first: Lanes) -> tuple[Lanes, Lanes]:

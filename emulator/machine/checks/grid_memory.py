@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from emulator.machine.checks.accesses import Conflict, Places, Sort, questions
+from emulator.machine.checks.accesses import Conflict, Places, Sort, answers, questions
 from emulator.machine.checks.clocks import Aspect, Bools, Clocks, Events
 from emulator.machine.vector.strand import WARP, Lanes
 from emulator.memory.shadow import GlobalShadow, index_of
@@ -229,12 +229,12 @@ class GlobalAccesses:
             left = np.flatnonzero(~known)
             alone = [number for sort, number in self.knowledge.held if sort == "thread"]
             who = np.where(np.isin(threads[left], alone), threads[left], ~(threads[left] // WARP))
-            first, counts = questions(who, others[left] // WARP, events[left])
+            first = questions(who, others[left] // WARP, events[left])
             told = [
                 self._told(int(threads[i]), int(others[i]), int(events[i]))
                 for i in left[first].tolist()
             ]
-            known[left] = np.repeat(told, counts)
+            known[left] = answers(np.array(told), first, len(left))
         return known
 
     def _told(self, thread: int, other: int, event: int) -> bool:
