@@ -20,7 +20,7 @@ from dtypes import Array
 from emulator.arith.fast.words import LONG, POINTER, WORD, Value
 from emulator.arith.scalar.types import TYPES
 from emulator.isa.register_types import REGISTER_BITS
-from emulator.machine.compiled.memory import Memory, define_locate
+from emulator.machine.compiled.memory import Memory
 from emulator.machine.compiled.warp_emitter import WIDTH, WarpEmitter, integers
 from emulator.machine.shared.special import is_of_thread
 from emulator.machine.vector.memory import shared_rank
@@ -115,7 +115,6 @@ class NativeFunction(ABC):
         return self._entry.alloca(type_)
 
     def _text(self) -> str:
-        define_locate(self._module)
         return str(self._module)
 
     # --- arguments: for each array its address and the bytes from warp to warp ---

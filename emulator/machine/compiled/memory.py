@@ -27,7 +27,6 @@ CONTEXT = (
     "shared", "shared_bytes", "shared_limit", "rows", "cluster_rows", "cluster_size",
     "ledger", "local", "local_bytes", "local_limit", "warps", "places",
 )  # fmt: skip
-_LOCATE = "locate"
 #: ``keep(arena, row, address, size)``: the undo journal keeps bytes of an allocation
 _KEEP = ir.FunctionType(ir.VoidType(), (LONG, LONG, LONG, LONG))
 
@@ -246,7 +245,7 @@ def _anywhere(
     with b.if_then(e.any(b.and_(far, mask)), likely=False):
         b.store(addresses, scratch, align=8)
         arguments = [context, scratch, lanes, LONG(size), write, told, warp, site]
-        wrong = e.function(_LOCATE, BIT, arguments)
+        wrong = e.outlined("locate", BIT, _locate, *arguments)
         found = b.load(scratch, typ=integers(64), align=8)
         last = b.block
     failed, out = b.phi(BIT), b.phi(integers(64))
@@ -265,30 +264,37 @@ _PLACES: dict[str, Callable[..., tuple[Value, Value]]] = {
 # --- the slow path --------------------------------------------------------------------------------
 
 
-def define_locate(module: Any) -> None:
-    """``locate(context, addresses, mask, size, write, told, warp, site)``: puts addresses in this
-    process where the addresses stood, and the bounds of the last allocation into `site`; whether a
-    lane is out of bounds."""
-    if _LOCATE not in module.globals:
-        return
-    function = module.globals[_LOCATE]
-    function.linkage = "internal"
-    function.attributes.add("noinline")
-    _Locate(function)
+def _locate(e: WarpEmitter, *given: Value) -> Value:
+    """``(context, addresses, mask, size, write, told, warp, site)``: puts addresses in this process
+    where the addresses stood, and the bounds of the last allocation into `site`; whether a lane is
+    out of bounds."""
+    return _Locate(e.builder).written(*given)
 
 
 class _Locate:
     """The body of `locate`: lane by lane, for each the window, then the allocation."""
 
-    def __init__(self, function: Any) -> None:
-        context, addresses, mask, size, write, told, warp, site = function.args
+    def __init__(self, b: Any) -> None:
+        self.b = b
+        self.lane, self.out, self.low, self.high = (b.alloca(LONG) for _ in range(4))
+        self.failed = b.append_basic_block("failed")
+
+    def written(
+        self,
+        context: Value,
+        addresses: Value,
+        mask: Value,
+        size: Value,
+        write: Value,
+        told: Value,
+        warp: Value,
+        site: Value,
+    ) -> Value:
         self.context, self.size, self.write, self.warp = context, size, write, warp
         self.site, self.told = site, told
-        self.b = b = ir.IRBuilder(function.append_basic_block("entry"))
-        self.lane, self.out, self.low, self.high = (b.alloca(LONG) for _ in range(4))
-        self.failed = function.append_basic_block("failed")
+        b = self.b
         loop, body, following, done = (
-            function.append_basic_block(name) for name in ("loop", "body", "following", "done")
+            b.append_basic_block(name) for name in ("loop", "body", "following", "done")
         )
         b.store(LONG(0), self.lane)
         b.branch(loop)
@@ -304,19 +310,16 @@ class _Locate:
         b.position_at_end(following)
         b.store(b.add(lane, LONG(1)), self.lane)
         b.branch(loop)
-        b.position_at_end(done)
-        b.ret(BIT(0))
         b.position_at_end(self.failed)
         b.ret(BIT(1))
+        b.position_at_end(done)
+        return BIT(0)
 
     def _field(self, name: str) -> Value:
         return field_of(self.b, self.context, name)
 
     def _of_warp(self, name: str) -> Value:
-        b = self.b
-        return b.load(
-            b.gep(b.inttoptr(self._field(name), POINTER), [self.warp], source_etype=LONG), typ=LONG
-        )
+        return word_of_warp(self.b, self.context, self.warp, name)
 
     def _require(self, condition: Value) -> None:
         """Goes on where a condition holds, else the access is refused."""
