@@ -129,10 +129,8 @@ class Memory:
         if (base, bits) not in self._bases:
             inside = b.and_(e.resize(base, 32), e.word(32, (1 << RANK_BITS) - 1))
             self._bases[base, bits] = patterns.Base(e, inside, mask, bits // 8)
-        start = b.add(self.field("shared"), self.of_warp("rows"))
-        last = b.trunc(b.sub(self.field("shared_limit"), LONG(bits // 8)), WORD)
-        known = self._bases[base, bits]
-        return known.load(offset, start, last, bits, lambda: load()[0])
+        known, memory = self._bases[base, bits], (self.context, self.warp)
+        return known.load(offset, _bounds_of_shared, memory, lambda: load()[0])
 
     def store(self, places: Value, words: list[Value], mask: Value = None) -> None:
         """Neighbouring words of each lane of a mask; None: of all. Of lanes at one place that one
@@ -176,6 +174,16 @@ def _found(
     return failed, e.select(mask, places, e.splat(nowhere))
 
 
+def _bounds_of_shared(
+    size: int, e: WarpEmitter, context: Value, warp: Value
+) -> tuple[Value, Value]:
+    """Where the shared memory of a warp's block starts, and the last place in it for a size."""
+    b = e.builder
+    last = b.trunc(b.sub(field_of(b, context, "shared_limit"), LONG(size)), WORD)
+    start = b.add(field_of(b, context, "shared"), word_of_warp(b, context, warp, "rows"))
+    return start, last
+
+
 def _in_shared(
     size: int,
     e: WarpEmitter,
@@ -187,11 +195,10 @@ def _in_shared(
 ) -> tuple[Value, Value]:
     b = e.builder
     inside = b.and_(e.resize(addresses, 32), e.word(32, (1 << RANK_BITS) - 1))
-    last = b.trunc(b.sub(field_of(b, context, "shared_limit"), LONG(size)), WORD)
+    start, last = _bounds_of_shared(size, e, context, warp)
     wrong = b.icmp_signed(">", inside, e.splat(last))
     wrong = b.or_(wrong, _misaligned(e, inside, size))
-    row = b.add(field_of(b, context, "shared"), word_of_warp(b, context, warp, "rows"))
-    return _found(e, wrong, b.add(e.resize(inside, 64), e.splat(row)), lanes, nowhere)
+    return _found(e, wrong, b.add(e.resize(inside, 64), e.splat(start)), lanes, nowhere)
 
 
 def _in_local(
