@@ -120,8 +120,12 @@ class NativeFunction(ABC):
     # --- arguments: for each array its address and the bytes from warp to warp ---
 
     def _argument(self, number: int, of_block: bool = False) -> Value:
-        warp = self.memory.of_warp("places") if of_block else self.warp
-        return self.e.fragment("argument", POINTER, _place, self.places, LONG(2 * number), warp)
+        key = ("place", number)
+        if key not in self._values:
+            warp = self.memory.of_warp("places") if of_block else self.warp
+            given = self.places, LONG(2 * number), warp
+            self._values[key] = self.e.fragment("argument", POINTER, _place, *given)
+        return self._values[key]
 
     def input(self, key: Any, given: Input) -> Value:
         """Words that the strand has; outputs stand behind all inputs."""
