@@ -20,8 +20,6 @@ from emulator.memory.allocation import Allocation
 _PIECE, _EXPECTED = 1 << 16, 1 << 26
 #: memory of journals: that of launches that are over serves the next
 _before = Scratch(arrays=8, most=1 << 26)
-#: native code keeps bytes from several threads
-_keeping = threading.Lock()
 #: the interval of what nobody has written
 _NOTHING = 0, 0
 #: hears of the interval of an allocation before anybody finds it here
@@ -47,9 +45,15 @@ class Journal:
         self._trial: Trial | None = None
         #: whether bytes are kept outside of trials
         self.undoes = True
+        #: native code keeps bytes from several threads; other launches, as of the handler of a
+        #: signal or of a forked child, do not wait
+        self._keeping = threading.Lock()
 
     def __getstate__(self) -> dict[str, object]:
-        return self.__dict__ | {"_entries": []}
+        return self.__dict__ | {"_entries": [], "_keeping": None}
+
+    def __setstate__(self, state: dict[str, object]) -> None:
+        self.__dict__.update(state, _keeping=threading.Lock())
 
     def interval(self, made: Allocation) -> tuple[int, int]:
         """The bytes of an allocation that are kept; none: from its end to its start."""
@@ -68,7 +72,7 @@ class Journal:
         low, high = self._kept.get(made, _NOTHING)
         if low <= first and last <= high:
             return
-        with _keeping:
+        with self._keeping:
             low, high = self._kept.get(made, _NOTHING)
             if low == high:
                 low = high = first // _PIECE * _PIECE

@@ -262,3 +262,54 @@ def test_neighbours_who_ask_the_same_get_one_answer(asked):
 def test_places_are_a_slice_where_each_is_the_next_one(at, where):
     at = np.array(at, np.int64)
     assert index_of(at) is at if where is None else index_of(at) == where
+
+
+#: rows of %kept in which a register of every warp is stored that few lanes have
+ROWS = """
+.visible .entry k(.param .u64 o)
+{
+    .reg .pred %p;  .reg .b32 %thread, %at, %v;  .reg .b64 %o, %off;
+    .shared .align 16 .b8 kept[256];
+    ld.param.u64 %o, [o];  mov.u32 %thread, %tid.x;
+    setp.lt.u32 %p, %thread, 36;  @%p mov.u32 %v, 7;
+    shl.b32 %at, %thread, 4;  and.b32 %at, %at, 112;  and.b32 %thread, %thread, 32;
+    mad.lo.u32 %at, %thread, 4, %at;  mov.u32 %thread, kept;  add.u32 %at, %at, %thread;
+    stmatrix.sync.aligned.m8n8.x1.shared.b16 [%at], {%v};
+    bar.sync 0;
+    ld.shared.u32 %v, [%at];  mov.u32 %thread, %tid.x;  mad.wide.u32 %o, %thread, 4, %o;
+    st.global.u32 [%o], %v;
+    ret;
+}
+"""
+
+
+@pytest.mark.parametrize("options", [{}, {"seed": 3}])
+def test_rows_of_registers_that_some_lanes_have(options):
+    """Of the second warp seven rows are of lanes that never wrote the register."""
+    report = launch(ROWS, 1, 64, [np.zeros(64, "u4")], **options)
+    (found,) = [x for x in report.findings if x.kind == "uninitialised memory"]
+    assert found.count == 28 and found.threads[0] == (33, 0, 0)
+
+
+#: block 2 writes what others copy without waiting for that
+COPIED = """
+.visible .entry k(.param .u64 o)
+{
+    .reg .pred %p;  .reg .b32 %thread, %at;  .reg .b64 %o;
+    .shared .align 16 .b8 room[512];
+    ld.param.u64 %o, [o];  mov.u32 %thread, %tid.x;  mad.wide.u32 %o, %thread, 16, %o;
+    shl.b32 %thread, %thread, 4;  mov.u32 %at, room;  add.u32 %at, %at, %thread;
+    mov.u32 %thread, %ctaid.x;  setp.eq.u32 %p, %thread, 2;  @%p bra WRITE;
+    cp.async.ca.shared.global [%at], [%o], 16;  cp.async.commit_group;
+    ret;
+WRITE:
+    st.global.u32 [%o], %thread;
+    ret;
+}
+"""
+
+
+def test_a_conflict_with_a_copy_of_another_wave(monkeypatch):
+    monkeypatch.setattr("emulator.machine.vector.engine.LANES", 32)
+    report = launch(COPIED, 3, 32, [np.zeros(128, "u4")])
+    assert [x.kind for x in report.findings] == ["overwritten too early"]

@@ -60,8 +60,8 @@ def test_waves_that_are_over_are_freed(monkeypatch):
         gc.enable()
 
 
-@pytest.mark.parametrize("engine", ["vector", "auto"])
-def test_launches_that_are_over_are_freed(monkeypatch, engine):
+@pytest.mark.parametrize("options", [{"engine": "vector"}, {"engine": "auto"}, {"check": True}])
+def test_launches_that_are_over_are_freed(monkeypatch, options):
     """Their journals, and arrays of their callers, do not wait for Python's collector."""
     alive, run = [], launch.Launch._run
 
@@ -72,7 +72,7 @@ def test_launches_that_are_over_are_freed(monkeypatch, engine):
     monkeypatch.setattr(launch.Launch, "_run", counting)
     gc.disable()
     try:
-        Module(TEXT)["sums"].launch(2, 512, [np.zeros(1024, np.uint32)], engine=engine)
+        Module(TEXT)["sums"].launch(2, 512, [np.zeros(1024, np.uint32)], **options)
         assert [x() for x in alive] == [None]
     finally:
         gc.enable()

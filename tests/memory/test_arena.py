@@ -1,12 +1,14 @@
 """Allocations, their rooms, and the undo journal."""
 
 import pickle
+import threading
 from itertools import pairwise
 
 import numpy as np
 import pytest
 
 from emulator.memory.arena import AccessError, Arena
+from emulator.memory.journal import Journal
 
 FAR = 0x20_0000_0000
 
@@ -129,6 +131,23 @@ def test_native_code_of_other_threads_sees_what_is_kept_at_any_time():
     steps = [nothing, *seen]
     assert len(steps) == 3
     assert all(a[0] >= b[0] and a[1] <= b[1] for a, b in pairwise(steps))
+
+
+def test_a_launch_while_another_keeps_bytes_does_not_wait(monkeypatch):
+    """As one in the handler of a signal, or in a child that was forked meanwhile."""
+    arenas = [Arena(), Arena()]
+    made = [x.allocate("A", 64, address=FAR, held=np.zeros(64, np.uint8)) for x in arenas]
+
+    def interrupted(self, held, note=Journal.note):
+        if self is arenas[0].journal:
+            arenas[1].keep(made[1], 0, 4)
+        note(self, held)
+
+    monkeypatch.setattr(Journal, "note", interrupted)
+    work = threading.Thread(target=arenas[0].keep, args=(made[0], 0, 4), daemon=True)
+    work.start()
+    work.join(20)
+    assert not work.is_alive()
 
 
 def test_the_journal_keeps_no_more_than_it_needs_where_too_much_is_expected():

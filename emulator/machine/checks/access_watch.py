@@ -421,13 +421,22 @@ class AccessWatch(Reporter):
         elif pc >= 0:
             earlier = Party(self.place(pc), self.who(who[first : first + 1])[0], (), "wrote it")
         lanes = np.unique(who[which])
-        reason += self._uncovered(conflict, other, event)
+        reason += self._uncovered(conflict, self._lane_of(other) if everywhere else other, event)
         far = other // self.clocks.per_block != int(who[first]) // self.clocks.per_block
         advice = IN_A_CLUSTER if far and not everywhere and kind == "race" else ""
         self.report(kind, lanes, reason, earlier, pc, advice=advice)
 
+    def _lane_of(self, thread: int) -> int:
+        """The lane of the wave that a number in the grid stands for; -1: it is in another wave."""
+        block, inside = divmod(thread, self.clocks.per_block)
+        row = int(self.wave.rows_by_cta(np.array(block)))
+        return -1 if row < 0 else row * self.clocks.per_block + inside
+
     def _uncovered(self, conflict: Conflict, lane: int, event: int) -> str:
-        """The operations that a wait left pending, if the conflict is with one of a group."""
+        """The operations that a wait left pending, if the conflict is with one of a group; `lane`
+        -1: of another wave, or an mbarrier's."""
+        if lane < 0:
+            return ""
         if conflict.sort == Sort.COPY:
             return self.left_under_way(self.copies, Aspect.COPIES, lane, event)
         if conflict.before == "read" and self._is_async(conflict):

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from emulator.isa.matrix import MatrixInstruction
 from emulator.isa.movement import Movement
+from emulator.machine.vector.lanes import has_whole_warps
 from emulator.machine.vector.strand import WARP, Strand
 from emulator.ptx.program import Function, Statement, registers_of
 
@@ -141,16 +142,18 @@ class ProductShadow:
 
 
 def rows_of_registers(s: Strand, indexes: tuple[int, ...], trans: bool) -> NDArray[np.bool_]:
-    """Flags of the spoilt rows that stmatrix stores, in the order of the lanes that address
-    them."""
+    """Flags of the spoilt rows that stmatrix stores, for the lanes that address them. Of part of a
+    warp nothing is said: it waits for the others, or cannot go on."""
+    out = np.zeros(len(s), np.bool_)
+    if not has_whole_warps(s):
+        return out
     held = _registers(s, indexes).reshape(-1, WARP, len(indexes)) < 0
-    lanes = np.arange(WARP)
-    out = np.zeros((len(held), len(indexes), 8), np.bool_)
+    lanes, rows = np.arange(WARP), out.reshape(-1, WARP // 8, 8)
     for row in range(8):
         # A lane holds two neighbours of a row, or where the tile is transposed, of a column.
         mine = lanes % 4 == row // 2 if trans else lanes // 4 == row
-        out[:, :, row] = held[:, mine].any(1)
-    return out.reshape(-1)
+        rows[:, : len(indexes), row] = held[:, mine].any(1)
+    return out
 
 
 def registers_of_rows(ins: Movement, missing: NDArray[np.bool_]) -> list[NDArray[np.bool_]]:

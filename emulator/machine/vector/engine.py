@@ -146,6 +146,8 @@ class Grid:
                 waves.append(self._start(self._next_blocks()))
                 self.progress, self.polled = self.progress + 1, 0
             elif not waves:
+                # It refers to the grid: without this both would wait for Python's collector.
+                self.watch = None
                 return
             elif self.progress != before:
                 before, turns = self.progress, 0

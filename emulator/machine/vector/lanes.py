@@ -83,14 +83,14 @@ def check_members(s: Strand, masks: Array) -> None:
 def by_warp(s: Strand, words: Array) -> Array:
     """Words of a strand as ``(warps, 32, …)``; lanes that are not there hold zeros."""
     words = s.spread(words)
-    if _has_whole_warps(s):
+    if has_whole_warps(s):
         return words.reshape(-1, WARP, *words.shape[1:])
     whole = np.zeros((len(s.wave.warps_of(s).numbers) * WARP, *words.shape[1:]), words.dtype)
     whole[slots(s)] = words
     return whole.reshape(-1, WARP, *words.shape[1:])
 
 
-def _has_whole_warps(s: Strand) -> bool:
+def has_whole_warps(s: Strand) -> bool:
     """True if a strand has all 32 lanes of its warps."""
     return len(s.wave.warps_of(s).numbers) * WARP == len(s)
 
@@ -129,7 +129,7 @@ def step(statement: Statement, function: Function) -> Callable[[Strand], None]:
     pattern = _pattern(statement, compute)
 
     def run(s: Strand) -> None:
-        if pattern is not None and _has_whole_warps(s):
+        if pattern is not None and has_whole_warps(s):
             _shuffle(s, pattern, reads[0](s), writes)
             return
         words = [by_warp(s, read(s)) for read in reads]
