@@ -15,6 +15,14 @@ sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 
+@pytest.fixture(autouse=True)
+def own_symbols(request):
+    """Functions that modules share are written anew for a test that may change how."""
+    module = sys.modules.get("emulator.arith.fast.kernels.machine_code")
+    if module and "monkeypatch" in request.fixturenames:
+        request.getfixturevalue("monkeypatch").setattr(module, "_symbols", {})
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_collection(session):
     """Cases by the ten thousand stay: the garbage collector need not look at them, while they are

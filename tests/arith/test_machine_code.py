@@ -74,6 +74,70 @@ def test_much_code_is_made_quickly_first_and_again_when_it_has_run(made, monkeyp
     assert levels == [0, 2, 2]
 
 
+SHARED = 'define i64 @"half"(i64 %x) {\n  %y = ashr i64 %x, 1\n  ret i64 %y\n}\n'
+CALLER = """
+define internal i64 @"part"(i64 %x) alwaysinline {{
+  %y = call i64 @"{0}"(i64 %x)
+  %z = add i64 %y, {1}
+  ret i64 %z
+}}
+define i64 @go(i64 %x) {{
+  %y = call i64 @"part"(i64 %x)
+  %z = call i64 @"part"(i64 %y)
+  ret i64 %z
+}}
+declare i64 @"{0}"(i64 %x)
+"""
+
+
+@pytest.fixture
+def half(monkeypatch):
+    """The symbol of a function that modules share, which nobody has called yet."""
+    for name in ("_symbols", "_shared_texts", "_shared_codes"):
+        monkeypatch.setattr(machine_code, name, {})
+    return machine_code.symbol_of("half", lambda: SHARED)
+
+
+def caller(symbol, added, **more):
+    text = CALLER.format(symbol, added)
+    return machine_code.Improved(text, "go", ctypes.c_int64, ctypes.c_int64, **more)
+
+
+def test_modules_share_a_function(made, half):
+    assert half == machine_code.symbol_of("half", None)  # it is not written again
+    assert not made
+    assert caller(half, 1).now()(9) == (9 // 2 + 1) // 2 + 1 and len(made) == 2
+    assert caller(half, 2).now()(9) == (9 // 2 + 2) // 2 + 2 and len(made) == 3
+    assert machine_code.symbol_of("half", lambda: SHARED) == half
+    other = machine_code.symbol_of("third", lambda: SHARED.replace("half", "third"))
+    assert other != half
+    assert machine_code.symbol_of("none", str) == ""
+
+
+def test_another_processor_has_functions_of_its_own(half, monkeypatch):
+    monkeypatch.setattr(machine_code, "_processor", lambda: ("x86-64", ""))
+    assert machine_code.symbol_of("half", lambda: SHARED) != half
+
+
+def test_pieces_are_inlined_with_all_optimisations(made, half, monkeypatch):
+    codes, emitted = [], machine_code._emitted
+    monkeypatch.setattr(
+        machine_code, "_emitted", lambda *x, **y: codes.append(emitted(*x, **y)) or codes[-1]
+    )
+    found = caller(half, 3, seldom=True)
+    assert found.now()(20) == (10 + 3) // 2 + 3
+    found.ran(1.0)
+    assert found.now()(20) == (10 + 3) // 2 + 3
+    assert [b"part" in code for code in codes] == [False, True, False]
+
+
+def test_the_size_of_a_text_counts_pieces_as_often_as_they_are_called():
+    text = CALLER.format("half", 1)
+    piece = text[text.index("(i64") : text.index("define i64 @go")]
+    assert machine_code._size(text) == len(text) + len(piece)
+    assert machine_code._size(text.replace("alwaysinline", "noinline")) == len(text) - 4
+
+
 def test_code_that_cannot_be_made_better_stays(made, monkeypatch):
     monkeypatch.setattr(machine_code, "_LARGE", 10)
     found = machine_code.Improved(TEXT, "twice", ctypes.c_int64, ctypes.c_int64)

@@ -4,6 +4,8 @@ import numpy as np
 import pytest
 
 from emulator import KernelError, Module
+from emulator.machine.checks import accesses
+from emulator.memory.shadow import index_of
 from emulator.ptx.names import Symbol, place_name, short_name
 
 pytestmark = pytest.mark.sampled(2)
@@ -206,6 +208,60 @@ def test_the_answer_of_try_cancel_comes_with_its_mbarrier():
     report = Module(CANCEL.replace(wait, ""))["k"].launch(1, 64, [], check=True)
     assert {x.kind for x in report.findings} == {"read before wait"}
     assert "try_cancel" in str(report.findings[0])
+
+
+#: a thread reads words of shared memory, and writes its own later
+READS = """
+.visible .entry k()
+{
+    .reg .b32 %thread, %other, %base, %own, %read, %v;
+    .shared .b32 held[128];
+    mov.u32 %thread, %tid.x;  mov.u32 %base, held;  mad.lo.u32 %own, %thread, 4, %base;
+    st.shared.u32 [%own], %thread;
+    bar.sync 0;
+    xor.b32 %other, %thread, OTHER;  mad.lo.u32 %read, %other, 4, %base;
+    READ
+    WRITE
+    ret;
+}
+"""
+LOAD, BLOCKS, WARPS = "ld.shared.u32 %v, [%read];", "bar.sync 0;", "bar.warp.sync -1;"
+OWN, LATER = "st.shared.u32 [%own], %other;", "ld.shared.u32 %v, [%own];"
+FAR = "xor.b32 %v, %thread, 32;  mad.lo.u32 %v, %v, 4, %base;  st.shared.u32 [%v], %other;"
+ONE = "st.shared.u32 [held], 5;"
+
+
+@pytest.mark.parametrize("other, read, write, found", [
+    (0, LOAD, OWN, 0), (1, LOAD, OWN, 1), (1, LOAD + WARPS, OWN, 0), (32, LOAD + WARPS, OWN, 1),
+    (32, LOAD + BLOCKS, OWN, 0), (1, LOAD + LATER + WARPS + LATER, OWN, 0), (0, 9 * LOAD, OWN, 0),
+    (32, LOAD + WARPS + LATER, OWN, 1), (32, 9 * LOAD, OWN, 1), (33, LOAD + LATER, OWN + LOAD, 2),
+    (0, LOAD, ONE, 1), (0, LOAD + BLOCKS, ONE, 0), (96, LOAD, ONE, 1), (7, LOAD, ONE, 1),
+    (1, LOAD + LATER + WARPS, FAR, 1), (1, LOAD + LATER + WARPS + BLOCKS, FAR, 0),
+])  # fmt: skip
+def test_reads_that_are_kept_are_told_as_those_that_are_entered_at_once(
+    monkeypatch, other, read, write, found
+):
+    text = READS.replace("OTHER", str(other)).replace("READ", read).replace("WRITE", write)
+    kept = launch(text, 3)
+    monkeypatch.setattr(accesses, "_MOST_RECENT", -1)
+    assert kept.findings == launch(text, 3).findings
+    assert len(kept.findings) == found
+
+
+@pytest.mark.parametrize("asked", [[], [3], [3, 3, 4, 4, 4, 3], [1, 2, 3]])
+def test_neighbours_who_ask_the_same_get_one_answer(asked):
+    asked = np.array(asked, np.int64)
+    once = accesses.questions(asked, asked * 0)
+    assert (np.diff(asked[once]) != 0).all()
+    assert (accesses.answers(asked[once], once, len(asked)) == asked).all()
+
+
+@pytest.mark.parametrize("at, where", [
+    ([], None), ([7], None), ([4, 5, 6], slice(4, 7)), ([4, 6, 6], None), ([4, 6, 5, 7], None),
+])  # fmt: skip
+def test_places_are_a_slice_where_each_is_the_next_one(at, where):
+    at = np.array(at, np.int64)
+    assert index_of(at) is at if where is None else index_of(at) == where
 
 
 #: rows of %kept in which a register of every warp is stored that few lanes have

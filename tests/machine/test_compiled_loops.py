@@ -1,5 +1,7 @@
 """Loops as native functions: the bytes, the counts and the errors of the vector engine."""
 
+import random
+
 import numpy as np
 import pytest
 from test_compiled_engine import U32, assert_same, kernel, words
@@ -303,3 +305,18 @@ def test_groups_are_merged_at_the_lowest_part(groups, dtype):
             at[i], gone_on[i] = at[i] + 1, len(expected)
         expected.append(low)
     assert (out.tolist(), ends.tolist()) == (expected, gone_on)
+
+
+def test_cycles_are_places_that_lead_back():
+    draw = random.Random(3)
+    for _ in range(300):
+        pcs = draw.sample(range(99), draw.randint(1, 12))
+        edges = {pc: [x for x in pcs if draw.random() < 0.15] for pc in pcs}
+        reached = {pc: set(edges[pc]) for pc in pcs}
+        for _ in pcs:
+            for ways in reached.values():
+                ways |= {y for x in ways for y in reached[x]}
+        together = {
+            tuple(sorted(x for x in reached[pc] if pc in reached[x])) for pc in pcs
+        } - {()}  # fmt: skip
+        assert sorted(tuple(sorted(x)) for x in _cycles(edges)) == sorted(together)

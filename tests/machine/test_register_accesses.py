@@ -175,6 +175,55 @@ def test_words_that_a_block_reads_alike(monkeypatch):
     assert ended("vector", ALIKE) != ended("reference", ALIKE)
 
 
+#: words whose numbers lanes have in a register: 16 lanes share one, or have one after the other
+IN_ROWS = {
+    "alike": "shr.u32 %r4, %r0, 4; mad.lo.u32 %r4, %r4, 20, 3;",
+    "one after the other": "add.u32 %r4, %r0, 3;",
+    "again and again": "and.b32 %r4, %r0, 15; add.u32 %r4, %r4, 19;",
+    "in rows apart": "shr.u32 %r4, %r0, 4; mad.lo.u32 %r4, %r4, 16, %r0; add.u32 %r4, %r4, 5;",
+    "in rows of other places": "shr.u32 %r4, %r0, 4; mad.lo.u32 %r4, %r4, 9, %r0;",
+    "not in rows": "shl.b32 %r4, %r0, 1;",
+}
+
+
+def in_rows(numbers):
+    """Loads of more words at one register than the engine looks at, and a store between them."""
+    text = f""" {numbers} shl.b32 %r4, %r4, 2; cvt.u64.u32 %d1, %r4; add.u64 %d5, %d0, %d1;
+ add.u32 %r3, %r2, %r4; mad.lo.u32 %r6, %r0, 7, %r1;
+ shl.b32 %r5, %r0, 2; add.u32 %r5, %r2, %r5; st.shared.u32 [%r5], %r6; st.shared.u32 [%r5+256], %r0;
+ bar.sync 0;"""
+    for turn in range(24):
+        offset = 4 * (turn % 5) - 4 * (turn % 7 == 5 and turn > 9)
+        text += f"""
+ ld.shared.u32 %r7, [%r3+{offset}]; ld.global.u32 %r8, [%d5+{offset + 4}];
+ mad.lo.u32 %r9, %r9, 31, %r7; mad.lo.u32 %r9, %r9, 31, %r8;"""
+        if turn % 8 == 7:
+            text += "\n bar.sync 0; st.shared.u32 [%r3+4], %r9; bar.sync 0;"
+    return text
+
+
+@pytest.mark.parametrize("numbers", IN_ROWS.values(), ids=IN_ROWS)
+def test_loads_in_rows(numbers):
+    text = in_rows(numbers)
+    assert ended("vector", text) == ended("reference", text)
+
+
+def test_a_wrong_row_is_noticed(monkeypatch):
+    text = in_rows(IN_ROWS["one after the other"])
+    monkeypatch.setattr(bases, "_ROWS", (2,))
+    assert ended("vector", text) == ended("reference", text)
+    find = Base.find_rows
+
+    def wrong(base):
+        find(base)
+        if base.rows is not None:
+            count, shift, rows = base.rows
+            base.rows = count, shift, rows[::-1]
+
+    monkeypatch.setattr(Base, "find_rows", wrong)
+    assert ended("vector", text) != ended("reference", text)
+
+
 #: the first warp waits for what the second one stores later
 LATE = """
  setp.ge.u32 %p1, %r0, 32; shl.b32 %r5, %r0, 2; xor.b32 %r6, %r5, 128;

@@ -107,10 +107,8 @@ def test_many_loads_by_one_register(name):
 
 
 def test_a_wrong_row_is_noticed(monkeypatch):
-    row = patterns.Base._row
-    monkeypatch.setattr(
-        patterns.Base, "_row", lambda self, number, *given: row(self, 1 - number, *given)
-    )
+    rows = patterns._rows
+    monkeypatch.setattr(patterns, "_rows", lambda bits, e, *x: rows(bits, e, *x[3:], *x[:3]))
     with pytest.raises(AssertionError):
         assert_same(many("a row and one place"), 1, 64, [words(64), np.zeros(64, U32)])
 

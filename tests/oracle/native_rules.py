@@ -6,6 +6,7 @@ import llvmlite.binding as llvm
 import numpy as np
 from llvmlite import ir
 
+from emulator.arith.fast.kernels import machine_code
 from emulator.arith.fast.words import LONG, POINTER
 from emulator.arith.scalar import TYPES
 from emulator.machine.compiled import rules
@@ -76,6 +77,7 @@ def _compiled(emit, dtypes, immediates):
         b.store(e.resize(result, 8 * kinds[-1].itemsize), place, align=1)
     b.ret_void()
     _engines[:] = _engines or [_start()]
+    machine_code.link(str(module))
     parsed = llvm.parse_assembly(str(module))
     parsed.verify()
     _engines[0].add_module(parsed)

@@ -47,7 +47,7 @@ def sub(t: ScalarType, a: int, b: int, *, how: Rounded = NEAREST) -> int:
 @sub.words
 def _(w: Words, t: ScalarType, a: Word, b: Word, *, how: Rounded = NEAREST) -> Word:
     x, y = (rounded.values(w, t, words, how.ftz) for words in (a, b))
-    return _sum_of(w, t, x, -y, how, (b, a))
+    return _sum_of(w, t, x, -y, how, (b, a), total=x - y)
 
 
 @rule
@@ -75,7 +75,7 @@ def _(
     w: Words, t: ScalarType, narrow: ScalarType, a: Word, c: Word, *, how: Rounded = NEAREST
 ) -> Word:
     x, y = rounded.values(w, narrow, a), rounded.values(w, t, c)
-    return _sum_of(w, t, x, -y, how)
+    return _sum_of(w, t, x, -y, how, total=x - y)
 
 
 def _sum(t: ScalarType, a: int, b: int, how: Rounded) -> int:
@@ -99,12 +99,18 @@ def _unbounded_sum(t: ScalarType, a: int, b: int, how: Rounded) -> int:
 
 
 def _sum_of(
-    w: Words, t: ScalarType, x: Word, y: Word, how: Rounded, nans: tuple[Word, ...] = ()
+    w: Words,
+    t: ScalarType,
+    x: Word,
+    y: Word,
+    how: Rounded,
+    nans: tuple[Word, ...] = (),
+    total: Word | None = None,
 ) -> Word:
-    """Codes of x + y."""
+    """Codes of x + y; `total` is the nearest sum, where that is known already."""
     rounding, ftz, sat = how
     if rounding == "rn":
-        total = x + y
+        total = x + y if total is None else total
         words = rounded.nearest(w, t, total)
         # A sum below the normal range is exact, so that its code tells whether it is tiny.
         words = rounded.flushed(w, t, words) if ftz else words

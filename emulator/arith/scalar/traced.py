@@ -39,8 +39,8 @@ _CALLED = (
     "minimum", "maximum", "count_ones", "leading_zeros", "reverse_bits", "high_product", "look_up",
     "sqrt", "integral", "to_integers", "fused",
 )  # fmt: skip
-#: types by their names, each of them one object, and constants by their types and bytes
-_TYPES: dict[str, np.dtype[Any]] = {}
+#: types, each of them one object, and constants by their types and bytes
+_TYPES: dict[np.dtype[Any], np.dtype[Any]] = {}
 _CONSTANTS: dict[tuple[str, bytes], Array] = {}
 
 
@@ -77,6 +77,8 @@ class Tape:
     def known(self, constant: Array) -> TracedWord:
         """A constant ``(1,)`` as a word of all lanes: without an axis, which NumPy is fastest
         with."""
+        if constant.size > 1:  # words of 128 bits
+            raise Untraceable
         name = self.refer(_constant(constant))
         return TracedWord(self, name, constant, is_constant=True)
 
@@ -112,23 +114,32 @@ class Tape:
         """`out`, words of a number, with one code of NaN. Whoever takes it for a number takes
         `number` as it was computed: one NaN is as good as another. Nobody else has the array."""
         made = self.new(out.like)
-        made.views[number.dtype] = number
+        self.same(made, number)
         code = self.refer(_constant(out.dtype.type(nan)))
         change = f"copyto({made.name}, {code}, where={condition.name})"
         source = [f"{made.name} = {out.name}", f"if count_nonzero({condition.name}): {change}"]
         self.lines.append(_Line(made.name, source, names_of((condition, out))))
         return made
 
+    def same(self, word: TracedWord, number: TracedWord) -> None:
+        """From now on a view of a word as the type of a number is that number."""
+        self._known[f"{word.name}.view({self.refer(_kind(number.dtype))})"] = number
+
     def attempt(self, work: Callable[[], object]) -> bool:
         """Whether `work` could be written down; if not, nothing was."""
-        count, known = len(self.lines), dict(self._known)
+        lines, known = len(self.lines), len(self._known)
         try:
             work()
         except Untraceable:
-            del self.lines[count:]
-            self._known = known
+            del self.lines[lines:]
+            self._forget(known)
             return False
         return True
+
+    def _forget(self, known: int) -> None:
+        """Knows no more than so many words that it knew first."""
+        while len(self._known) > known:
+            self._known.popitem()
 
     def function(
         self, parameters: str, results: Sequence[TracedWord], ending: str, start: str = "pass"
@@ -146,12 +157,13 @@ class Tape:
     @contextmanager
     def aside(self) -> Iterator[list[_Line]]:
         """Lines that are written meanwhile, and what is known there alone."""
-        before = self.lines, dict(self._known)
+        before, known = self.lines, len(self._known)
         self.lines = []
         try:
             yield self.lines
         finally:
-            self.lines, self._known = before
+            self.lines = before
+            self._forget(known)
 
     def refer(self, operand: Any) -> str:
         """An operand as source text."""
@@ -182,9 +194,8 @@ class TracedWord:
         self.is_constant = is_constant
         #: the expression that it is, where that is one
         self.text = ""
-        #: words of the same bits, by other types, that were known before it; numbers may be other
-        #: NaNs
-        self.views: dict[np.dtype[Any], TracedWord] = {}
+        #: the word that it is a view of
+        self.of: TracedWord | None = None
 
     @property
     def is_new(self) -> bool:
@@ -196,12 +207,10 @@ class TracedWord:
         return np.asarray(self.like).dtype
 
     def view(self, dtype: DTypeLike) -> TracedWord:
-        kind = np.dtype(dtype)
-        if kind in self.views:
-            return self.views[kind]
-        made = self._as("view", kind)
-        if made is not self:
-            made.views.setdefault(self.dtype, self)
+        made = self._as("view", np.dtype(dtype))
+        if made.of is None and made.text.startswith(f"{self.name}.view("):
+            made.of = self
+            self.tape.same(made, self)
         return made
 
     def astype(self, dtype: DTypeLike, *, copy: bool = True) -> TracedWord:
@@ -211,9 +220,7 @@ class TracedWord:
         if dtype == self.dtype:  # nobody changes an array in place
             return self
         like = getattr(self.like, method)(dtype)
-        return self.tape.write(
-            f"{{}}.{method}({{}})", like, self, _TYPES.setdefault(str(dtype), dtype)
-        )
+        return self.tape.write(f"{{}}.{method}({{}})", like, self, _kind(dtype))
 
     def __bool__(self) -> bool:
         raise Untraceable
@@ -223,6 +230,11 @@ def _constant(number: Any) -> Array:
     """A number of some type as an array without an axis, each of them one object."""
     held = np.array(number).reshape(())
     return _CONSTANTS.setdefault((held.dtype.str, held.tobytes()), held)
+
+
+def _kind(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """A type, each of them one object."""
+    return _TYPES.setdefault(dtype, dtype)
 
 
 def _beside(kind: np.dtype[Any], operand: Any) -> Any:
@@ -314,12 +326,11 @@ class _TracedWords:
     def _number_of(self, condition: TracedWord, value: Any, out: Any) -> TracedWord | None:
         """Where `put` gives those of some words that are no numbers one code of NaN, and the words
         are numbers that were computed: these."""
-        if isinstance(out, TracedWord) and type(value) is int:
-            for kind, number in out.views.items():
-                is_nan = condition.text == f"{number.name} != {number.name}"
-                if is_nan and number.is_new and np.isnan(out.dtype.type(value).view(kind)):
-                    return number
-        return None
+        number = out.of if isinstance(out, TracedWord) else None
+        if number is None or type(value) is not int or not number.is_new:
+            return None
+        is_nan = condition.text == f"{number.name} != {number.name}"
+        return number if is_nan and np.isnan(out.dtype.type(value).view(number.dtype)) else None
 
     def mend(self, condition: Any, out: Any, make: Callable[..., Any], *operands: Any) -> Any:
         if isinstance(condition, TracedWord) and condition.is_constant:

@@ -3,7 +3,7 @@ which comes first (PTX ISA 8.6 to 8.10)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -112,18 +112,18 @@ class SharedAccesses:
             floor = int(full[blocks].min())
         events = shadow.written[index_of(at)]
         which = np.flatnonzero(events > floor)
-        if not (proxy or not which.size):
-            mine = lanes[which] // self.clocks.per_block
-            suspect = events[which] > full[mine]
-            if not apart:
-                suspect |= shadow.sort[at[which]] > Sort.ATOMIC
-                suspect |= shadow.writer[at[which]] // self.clocks.per_block != mine
-            which = which[suspect]
         if not which.size:
             return []
-        place = at[which]
-        events, sorts, writers = events[which], shadow.sort[place], shadow.writer[place]
-        lanes = lanes[which]
+        place, lanes, events = at[which], lanes[which], events[which]
+        sorts, writers = shadow.sort[place], shadow.writer[place]
+        if not proxy:
+            mine = lanes // self.clocks.per_block
+            suspect = events > full[mine]
+            if not (apart or suspect.all()):
+                suspect |= (sorts > Sort.ATOMIC) | (writers // self.clocks.per_block != mine)
+            if not suspect.all():
+                which, lanes, events = which[suspect], lanes[suspect], events[suspect]
+                sorts, writers = sorts[suspect], writers[suspect]
         keep = np.ones(len(which), np.bool_)
         if not proxy:
             keep = (writers != lanes) | (sorts > Sort.ATOMIC)
@@ -143,7 +143,8 @@ class SharedAccesses:
     def _is_known(self, lanes: Lanes, at: Places) -> bool:
         """True if all of the lanes certainly know of the writes to granules, and fenced them."""
         shadow, clocks = self.shadow, self.clocks
-        events, sorts, writers = shadow.written[at], shadow.sort[at], shadow.writer[at]
+        index = index_of(at)
+        events, sorts, writers = shadow.written[index], shadow.sort[index], shadow.writer[index]
         by_copy = sorts == Sort.BARRIER
         if by_copy.all():
             told = clocks.common(Aspect.PLAIN, lanes)
@@ -166,12 +167,8 @@ class SharedAccesses:
         self, which: Lanes, lanes: Lanes, writers: Array, events: Events, sorts: Array, proxy: bool
     ) -> list[Conflict]:
         """Those of the writes of each sort that do not come before the lanes' accesses; sort -1:
-        not asked for. Neighbours who ask the same are one question."""
-        fresh = np.ones(len(which), np.bool_)
-        fresh[1:] = (lanes[1:] != lanes[:-1]) | (events[1:] != events[:-1])
-        fresh[1:] |= (writers[1:] != writers[:-1]) | (sorts[1:] != sorts[:-1])
-        first = np.flatnonzero(fresh)
-        counts = np.diff(first, append=len(which))
+        not asked for."""
+        first = questions(lanes, writers, events, sorts)
         out = []
         for sort in np.unique(sorts[first]).tolist():
             if sort < 0:
@@ -182,7 +179,7 @@ class SharedAccesses:
                 continue
             asked = np.ones(len(first), np.bool_)
             asked[sorts[first] == sort] = ordered
-            wrong = np.flatnonzero(np.repeat(~asked, counts))
+            wrong = np.flatnonzero(answers(~asked, first, len(which)))
             others = writers[wrong] if sort != Sort.BARRIER else np.full(len(wrong), -1)
             out.append(Conflict("write", which[wrong], events[wrong], others, sort))
         return out
@@ -202,41 +199,60 @@ class SharedAccesses:
         """Reads of others that do not come before writes of `lanes` to granules `at`."""
         shadow, clocks = self.shadow, self.clocks
         out = list(self.tensor_core_reads(lanes, at))
-        used = self._columns_read(lanes, at)[:, None]
-        if not used.size:
-            return out
-        blocks, mine = at // shadow.row, lanes // clocks.per_block
-        # Only what warps read is known to all of a block that has met.
-        floor = np.where((blocks == mine) & (used < self.warps), clocks.full[mine], 0)
-        which, columns = np.nonzero((shadow.read[used, at] > floor).T)
-        if not which.size:
-            return out
-        columns = used[columns, 0]
-        when = shadow.read[columns, at[which]]
-        readers = shadow.reader[columns, at[which]].astype(np.int64)
-        for aspect, chosen in self._aspects(columns):
-            mine = np.flatnonzero(chosen)
-            if not mine.size:
+        for aspect, columns in self._aspects(self._columns_read(lanes, at)):
+            which, column, when = self._reads_since(columns, lanes, at)
+            if not which.size:
                 continue
-            others = readers[mine]
-            if columns[mine[0]] < self.warps:
-                first = blocks[which[mine]] * clocks.per_block + columns[mine] * WARP
-                askers = lanes[which[mine]]
-                known = clocks.known_to_its_warp(aspect, askers, when[mine])
-                others &= ~np.where(askers // WARP * WARP == first, known, 0)
-                others &= ~clocks.known_in_warp(aspect, askers, first, when[mine])
+            others = shadow.reader[column, at[which]].astype(np.int64)
+            item, askers = np.arange(len(which)), lanes[which]
+            if column[0] < self.warps:
+                first = at[which] // shadow.row * clocks.per_block + column * WARP
+                others &= ~self._known_of_warps(aspect, askers, first, when)
                 if not others.any():
                     continue
                 item, others = _lanes_of(others, first)
-                mine = mine[item]
-            ordered = clocks.ordered(aspect, lanes[which[mine]], others, when[mine])
-            wrong = mine[~ordered]
-            if wrong.size:
-                # Of several lanes the first that is not known is named.
-                wrong, first = np.unique(wrong, return_index=True)
-                who = others[~ordered][first]
-                out.append(Conflict("read", which[wrong], when[wrong], who, Sort.PLAIN))
+            askers, events = askers[item], when[item]
+            once = questions(askers, others, events)
+            ordered = clocks.ordered(aspect, askers[once], others[once], events[once])
+            if ordered.all():
+                continue
+            wrong = np.flatnonzero(answers(~ordered, once, len(item)))
+            # Of several lanes the first that is not known is named.
+            found, first = np.unique(item[wrong], return_index=True)
+            order = np.argsort(which[found], kind="stable")
+            found, who = found[order], others[wrong][first][order]
+            out.append(Conflict("read", which[found], when[found], who, Sort.PLAIN))
         return out
+
+    def _reads_since(self, columns: Lanes, lanes: Lanes, at: Places) -> tuple[Lanes, Lanes, Events]:
+        """Reads of columns that lanes may not know of, column by column: positions in `at`, columns
+        and events."""
+        shadow, clocks, index = self.shadow, self.clocks, index_of(at)
+        found = [(lanes[:0], lanes[:0], np.zeros(0, np.int32))]
+        for column in columns.tolist():
+            when = shadow.read[column][index]
+            which = np.flatnonzero(when)
+            if column < self.warps and which.size:
+                # Only what warps read is known to all of a block that has met.
+                blocks, mine = at[which] // shadow.row, lanes[which] // clocks.per_block
+                unknown = (blocks != mine) | (when[which] > clocks.full[mine])
+                which, blocks = which[unknown], blocks[unknown]
+                alone = shadow.reader[column][at[which]] == _BIT[lanes[which] % WARP]
+                alone &= lanes[which] // WARP == blocks * self.warps + column
+                which = which[~alone]
+            if which.size:
+                found.append((which, np.full(len(which), column), when[which]))
+        which, column, when = map(np.concatenate, zip(*found, strict=True))
+        return which, column, when
+
+    def _known_of_warps(self, aspect: Aspect, lanes: Lanes, first: Lanes, events: Events) -> Events:
+        """For each of lanes which of a warp, by its first lane, it knows of up to an event, as a
+        mask, by more than barriers of its block."""
+        once, clocks = questions(lanes, first, events), self.clocks
+        asked = lanes[once], first[once], events[once]
+        own = clocks.known_to_its_warp(aspect, asked[0], asked[2])
+        known = np.where(asked[0] // WARP * WARP == asked[1], own, 0)
+        return answers(known | clocks.known_in_warp(aspect, *asked), once, len(lanes))
 
     def _columns_read(self, lanes: Lanes, at: Places) -> Lanes:
         """The columns of reads that writes of `lanes` to granules may conflict with."""
@@ -284,14 +300,18 @@ class SharedAccesses:
             self._located = lanes, some
         return self._located[1]
 
-    def _aspects(self, columns: Lanes) -> list[tuple[Aspect, Bools]]:
-        behind = columns - self.warps
-        return [
-            (Aspect.READS, behind < 0),
-            (Aspect.READS, behind == self.groups + _REMOTE),
-            (Aspect.WGMMA, (behind >= 0) & (behind < self.groups)),
-            (Aspect.BULK_READ, behind == self.groups + _BULK),
-        ]
+    def _aspects(self, columns: Lanes) -> Iterator[tuple[Aspect, Lanes]]:
+        """Columns of reads that are known in the same way."""
+        behind = self.warps + self.groups
+        for aspect, first, last in (
+            (Aspect.READS, 0, self.warps),
+            (Aspect.READS, behind + _REMOTE, behind + _REMOTE + 1),
+            (Aspect.WGMMA, self.warps, behind),
+            (Aspect.BULK_READ, behind + _BULK, behind + _BULK + 1),
+        ):
+            some = columns[(columns >= first) & (columns < last)] if columns.size else columns
+            if some.size:
+                yield aspect, some
 
     # --- telling ---
 
@@ -335,10 +355,10 @@ class SharedAccesses:
 
     def _note(self, at: Places, column: int, lanes: Lanes | int, event: int) -> None:
         """Reads of one of the columns behind those of warps."""
-        column += self.warps
+        column, index = column + self.warps, index_of(at)
         self.shadow.last_read[column] = event
-        self.shadow.read[column, at] = event
-        self.shadow.reader[column, at] = lanes
+        self.shadow.read[column][index] = event
+        self.shadow.reader[column][index] = lanes
 
     def _note_of_warps(self, at: Places, lanes: Lanes, event: int) -> None:
         clocks, shadow = self.clocks, self.shadow
@@ -362,6 +382,22 @@ class SharedAccesses:
         others = np.flatnonzero(reader[place] != bits)
         if others.size:
             np.bitwise_or.at(reader, place[others], bits[others])
+
+
+def questions(*asked: Array) -> Lanes:
+    """The places where arrays of one length differ from the place before: neighbours who ask the
+    same are one question."""
+    fresh = np.ones(len(asked[0]), np.bool_)
+    fresh[1:] = False
+    for words in asked:
+        fresh[1:] |= words[1:] != words[:-1]
+    return np.flatnonzero(fresh)
+
+
+def answers(given: Array, first: Lanes, count: int) -> Array:
+    """The answers to `questions` at each of `count` places."""
+    out: Array = np.repeat(given, np.diff(first, append=count))
+    return out
 
 
 def _lanes_of(bits: Lanes, first: Lanes) -> tuple[Lanes, Lanes]:

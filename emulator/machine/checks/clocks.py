@@ -235,8 +235,9 @@ class Clocks:
         assert self.matrix is not None
         cluster, rows = int(lanes[0]) // self.per_cluster, lanes % self.per_cluster
         first, last = int(rows[0]), int(rows[-1]) + 1
-        held = self.matrix[:, cluster, first:last]
-        held[:] = held.max(1, keepdims=True)
+        for aspect in np.flatnonzero(self.in_matrix).tolist():
+            held = self.matrix[aspect, cluster, first:last]
+            held[:] = held.max(0)
 
     def fence(self, lanes: Lanes, now: int) -> None:
         """fence.proxy.async of lanes: what they know of is fenced for whoever they tell."""
@@ -272,13 +273,12 @@ class Clocks:
             inside = lanes[lanes // self.per_block == block]
             fenced = int(self.fenced_block[inside].max())
             np.maximum(mine[Aspect.PROXY], fenced, out=mine[Aspect.PROXY])
-        for warp in np.unique(lanes // WARP).tolist():
-            every = slice(warp * WARP, (warp + 1) * WARP)
-            mine = out[:, every.start - start : every.stop - start]
-            np.maximum(mine, self.warp[:, every], out=mine)
-            inside = lanes[lanes // WARP == warp]
-            fenced = int(self.fenced_warp[inside].max())
-            np.maximum(mine[Aspect.PROXY], fenced, out=mine[Aspect.PROXY])
+        warps, which = np.unique(lanes // WARP, return_inverse=True)
+        mine, here = out[:, : self.per_cluster].reshape(_COUNT, -1, WARP), warps - start // WARP
+        by_warp = np.zeros((len(warps), 1), np.int32)
+        np.maximum.at(by_warp[:, 0], which, self.fenced_warp[lanes])
+        mine[:, here] = np.maximum(mine[:, here], self.warp.reshape(_COUNT, -1, WARP)[:, warps])
+        mine[Aspect.PROXY, here] = np.maximum(mine[Aspect.PROXY, here], by_warp)
         self.own[_OWN[:, None], lanes] = now
         out[:, rows] = np.maximum(out[:, rows], self.own[:, lanes])
         first = self.warpgroup(lanes) % self.per_cluster

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from emulator.machine.checks.accesses import Conflict, Places, Sort
+from emulator.machine.checks.accesses import Conflict, Places, Sort, answers, questions
 from emulator.machine.checks.clocks import Aspect, Bools, Clocks, Events
 from emulator.machine.vector.strand import WARP, Lanes
 from emulator.memory.shadow import GlobalShadow, index_of
@@ -225,8 +225,16 @@ class GlobalAccesses:
             there = rows[here] * per_block + others[here] % per_block
             known[here] = clocks.ordered(aspect, lanes[here], there, events[here])
         if self.knowledge.held and not known.all():
-            for i in np.flatnonzero(~known).tolist():
-                known[i] = self._told(int(threads[i]), int(others[i]), int(events[i]))
+            # What a thread knows alone is told apart, else warps know of warps.
+            left = np.flatnonzero(~known)
+            alone = [number for sort, number in self.knowledge.held if sort == "thread"]
+            who = np.where(np.isin(threads[left], alone), threads[left], ~(threads[left] // WARP))
+            first = questions(who, others[left] // WARP, events[left])
+            told = [
+                self._told(int(threads[i]), int(others[i]), int(events[i]))
+                for i in left[first].tolist()
+            ]
+            known[left] = answers(np.array(told), first, len(left))
         return known
 
     def _told(self, thread: int, other: int, event: int) -> bool:

@@ -112,14 +112,16 @@ def _constants(program: Program, function: Function) -> dict[int, Constant]:
 def _with_constants(statement: Statement, held: Mapping[int, Constant]) -> Statement:
     """A statement that names constants in place of registers which hold them."""
     operands = dict(statement.operands)
-    for operand in statement.signature.operands:
+    for operand in statement.signature.operands if held else ():
         bound = operands.get(operand.name)
         if operand.use != "read" or bound is None:
             continue
         if isinstance(bound, Register) and bound.index in held:
             operands[operand.name] = held[bound.index]
-        elif isinstance(bound, Vector):
+        elif isinstance(bound, Vector) and any(x in held for x in registers_of(bound)):
             items = (held.get(x.index, x) if isinstance(x, Register) else x for x in bound.items)
             operands[operand.name] = Vector(tuple(items))
     expansion = tuple(_with_constants(part, held) for part in statement.expansion)
+    if expansion == statement.expansion and operands == statement.operands:
+        return statement
     return replace(statement, operands=operands, expansion=expansion)

@@ -21,6 +21,7 @@ from emulator.arith.fast.scratch import Scratch
 from emulator.machine.compiled import DONE, FOR_STEPS, refused
 from emulator.machine.compiled.budget import CLOCK
 from emulator.machine.vector import blocks, engine
+from emulator.machine.vector.alike import with_rows
 from emulator.machine.vector.strand import WARP, Parked, Strand
 from emulator.machine.vector.wave import Block, Wave, order
 from emulator.targets import Target
@@ -92,7 +93,7 @@ class LazyBlocks(Blocks):
         self._seconds: defaultdict[int, float] = defaultdict(float)
 
     def _make(self, first: int) -> Block:
-        return self.plain(first)
+        return with_rows(self.plain(first), self._program)
 
     def took(self, block: Block, seconds: float) -> None:
         first = block.statements[0].pc
@@ -109,7 +110,7 @@ class LazyBlocks(Blocks):
         loop = self.loops.get(first)
         run = 0.0 if loop is None else sum(self._seconds[part.pc] for part in loop.parts)
         if loop is None or loop.gives_up or not loop.took(run):
-            self[first] = self._with_segments(block)
+            self[first] = self._with_segments(self.plain(first))
 
 
 class CompiledWave(Wave):

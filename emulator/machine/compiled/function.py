@@ -20,7 +20,7 @@ from dtypes import Array
 from emulator.arith.fast.words import LONG, POINTER, WORD, Value
 from emulator.arith.scalar.types import TYPES
 from emulator.isa.register_types import REGISTER_BITS
-from emulator.machine.compiled.memory import Memory, define_locate
+from emulator.machine.compiled.memory import Memory
 from emulator.machine.compiled.warp_emitter import WIDTH, WarpEmitter, integers
 from emulator.machine.shared.special import is_of_thread
 from emulator.machine.vector.memory import shared_rank
@@ -115,14 +115,17 @@ class NativeFunction(ABC):
         return self._entry.alloca(type_)
 
     def _text(self) -> str:
-        define_locate(self._module)
         return str(self._module)
 
     # --- arguments: for each array its address and the bytes from warp to warp ---
 
     def _argument(self, number: int, of_block: bool = False) -> Value:
-        warp = self.memory.of_warp("places") if of_block else self.warp
-        return self.e.fragment("argument", POINTER, _place, self.places, LONG(2 * number), warp)
+        key = ("place", number)
+        if key not in self._values:
+            warp = self.memory.of_warp("places") if of_block else self.warp
+            given = self.places, LONG(2 * number), warp
+            self._values[key] = self.e.fragment("argument", POINTER, _place, *given)
+        return self._values[key]
 
     def input(self, key: Any, given: Input) -> Value:
         """Words that the strand has; outputs stand behind all inputs."""

@@ -212,29 +212,35 @@ def _in_cycles(parts: Sequence[Part]) -> list[tuple[Part, ...]]:
 
 
 def _cycles(edges: Mapping[int, Sequence[int]]) -> list[list[int]]:
-    """The places from which a way leads back to them, those with ways to each other together."""
-    number = {pc: i for i, pc in enumerate(edges)}
-    following = [sum(1 << number[x] for x in edges[pc]) for pc in edges]
-    reached, changed = list(following), True
-    while changed:
-        changed = False
-        for i in reversed(range(len(following))):
-            more = reached[i]
-            for j in _bits(following[i]):
-                more |= reached[j]
-            changed |= more != reached[i]
-            reached[i] = more
+    """The places from which a way leads back to them, those with ways to each other together:
+    Tarjan's strongly connected components, without the places that are alone."""
+    number: dict[int, int] = {}
+    lowest: dict[int, int] = {}
+    group: dict[int, int] = {}
+    open_: list[int] = []
+    for start in edges:
+        ways = [] if start in number else [(start, iter(edges[start]))]
+        while ways:
+            pc, left = ways[-1]
+            if pc not in number:
+                number[pc] = lowest[pc] = len(number)
+                open_.append(pc)
+            for other in left:
+                if other not in number:
+                    ways.append((other, iter(edges[other])))
+                    break
+                if other not in group:
+                    lowest[pc] = min(lowest[pc], number[other])
+            else:
+                ways.pop()
+                if ways:
+                    before = ways[-1][0]
+                    lowest[before] = min(lowest[before], lowest[pc])
+                if lowest[pc] == number[pc]:
+                    at = open_.index(pc)
+                    group |= dict.fromkeys(open_[at:], pc)
+                    del open_[at:]
     found: dict[int, list[int]] = {}
-    for pc, i in number.items():
-        if reached[i] >> i & 1:
-            together = sum(1 << j for j in _bits(reached[i]) if reached[j] >> i & 1)
-            found.setdefault(together, []).append(pc)
-    return list(found.values())
-
-
-def _bits(word: int) -> list[int]:
-    out = []
-    while word:
-        out.append((word & -word).bit_length() - 1)
-        word &= word - 1
-    return out
+    for pc in edges:
+        found.setdefault(group[pc], []).append(pc)
+    return [pcs for pcs in found.values() if len(pcs) > 1 or pcs[0] in edges[pcs[0]]]

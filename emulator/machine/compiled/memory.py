@@ -27,7 +27,6 @@ CONTEXT = (
     "shared", "shared_bytes", "shared_limit", "rows", "cluster_rows", "cluster_size",
     "ledger", "local", "local_bytes", "local_limit", "warps", "places",
 )  # fmt: skip
-_LOCATE = "locate"
 #: ``keep(arena, row, address, size)``: the undo journal keeps bytes of an allocation
 _KEEP = ir.FunctionType(ir.VoidType(), (LONG, LONG, LONG, LONG))
 
@@ -130,10 +129,8 @@ class Memory:
         if (base, bits) not in self._bases:
             inside = b.and_(e.resize(base, 32), e.word(32, (1 << RANK_BITS) - 1))
             self._bases[base, bits] = patterns.Base(e, inside, mask, bits // 8)
-        start = b.add(self.field("shared"), self.of_warp("rows"))
-        last = b.trunc(b.sub(self.field("shared_limit"), LONG(bits // 8)), WORD)
-        known = self._bases[base, bits]
-        return known.load(offset, start, last, bits, lambda: load()[0])
+        known, memory = self._bases[base, bits], (self.context, self.warp)
+        return known.load(offset, _bounds_of_shared, memory, lambda: load()[0])
 
     def store(self, places: Value, words: list[Value], mask: Value = None) -> None:
         """Neighbouring words of each lane of a mask; None: of all. Of lanes at one place that one
@@ -177,6 +174,16 @@ def _found(
     return failed, e.select(mask, places, e.splat(nowhere))
 
 
+def _bounds_of_shared(
+    size: int, e: WarpEmitter, context: Value, warp: Value
+) -> tuple[Value, Value]:
+    """Where the shared memory of a warp's block starts, and the last place in it for a size."""
+    b = e.builder
+    last = b.trunc(b.sub(field_of(b, context, "shared_limit"), LONG(size)), WORD)
+    start = b.add(field_of(b, context, "shared"), word_of_warp(b, context, warp, "rows"))
+    return start, last
+
+
 def _in_shared(
     size: int,
     e: WarpEmitter,
@@ -188,11 +195,10 @@ def _in_shared(
 ) -> tuple[Value, Value]:
     b = e.builder
     inside = b.and_(e.resize(addresses, 32), e.word(32, (1 << RANK_BITS) - 1))
-    last = b.trunc(b.sub(field_of(b, context, "shared_limit"), LONG(size)), WORD)
+    start, last = _bounds_of_shared(size, e, context, warp)
     wrong = b.icmp_signed(">", inside, e.splat(last))
     wrong = b.or_(wrong, _misaligned(e, inside, size))
-    row = b.add(field_of(b, context, "shared"), word_of_warp(b, context, warp, "rows"))
-    return _found(e, wrong, b.add(e.resize(inside, 64), e.splat(row)), lanes, nowhere)
+    return _found(e, wrong, b.add(e.resize(inside, 64), e.splat(start)), lanes, nowhere)
 
 
 def _in_local(
@@ -246,7 +252,7 @@ def _anywhere(
     with b.if_then(e.any(b.and_(far, mask)), likely=False):
         b.store(addresses, scratch, align=8)
         arguments = [context, scratch, lanes, LONG(size), write, told, warp, site]
-        wrong = e.function(_LOCATE, BIT, arguments)
+        wrong = e.outlined("locate", BIT, _locate, *arguments)
         found = b.load(scratch, typ=integers(64), align=8)
         last = b.block
     failed, out = b.phi(BIT), b.phi(integers(64))
@@ -265,30 +271,37 @@ _PLACES: dict[str, Callable[..., tuple[Value, Value]]] = {
 # --- the slow path --------------------------------------------------------------------------------
 
 
-def define_locate(module: Any) -> None:
-    """``locate(context, addresses, mask, size, write, told, warp, site)``: puts addresses in this
-    process where the addresses stood, and the bounds of the last allocation into `site`; whether a
-    lane is out of bounds."""
-    if _LOCATE not in module.globals:
-        return
-    function = module.globals[_LOCATE]
-    function.linkage = "internal"
-    function.attributes.add("noinline")
-    _Locate(function)
+def _locate(e: WarpEmitter, *given: Value) -> Value:
+    """``(context, addresses, mask, size, write, told, warp, site)``: puts addresses in this process
+    where the addresses stood, and the bounds of the last allocation into `site`; whether a lane is
+    out of bounds."""
+    return _Locate(e.builder).written(*given)
 
 
 class _Locate:
     """The body of `locate`: lane by lane, for each the window, then the allocation."""
 
-    def __init__(self, function: Any) -> None:
-        context, addresses, mask, size, write, told, warp, site = function.args
+    def __init__(self, b: Any) -> None:
+        self.b = b
+        self.lane, self.out, self.low, self.high = (b.alloca(LONG) for _ in range(4))
+        self.failed = b.append_basic_block("failed")
+
+    def written(
+        self,
+        context: Value,
+        addresses: Value,
+        mask: Value,
+        size: Value,
+        write: Value,
+        told: Value,
+        warp: Value,
+        site: Value,
+    ) -> Value:
         self.context, self.size, self.write, self.warp = context, size, write, warp
         self.site, self.told = site, told
-        self.b = b = ir.IRBuilder(function.append_basic_block("entry"))
-        self.lane, self.out, self.low, self.high = (b.alloca(LONG) for _ in range(4))
-        self.failed = function.append_basic_block("failed")
+        b = self.b
         loop, body, following, done = (
-            function.append_basic_block(name) for name in ("loop", "body", "following", "done")
+            b.append_basic_block(name) for name in ("loop", "body", "following", "done")
         )
         b.store(LONG(0), self.lane)
         b.branch(loop)
@@ -304,19 +317,16 @@ class _Locate:
         b.position_at_end(following)
         b.store(b.add(lane, LONG(1)), self.lane)
         b.branch(loop)
-        b.position_at_end(done)
-        b.ret(BIT(0))
         b.position_at_end(self.failed)
         b.ret(BIT(1))
+        b.position_at_end(done)
+        return BIT(0)
 
     def _field(self, name: str) -> Value:
         return field_of(self.b, self.context, name)
 
     def _of_warp(self, name: str) -> Value:
-        b = self.b
-        return b.load(
-            b.gep(b.inttoptr(self._field(name), POINTER), [self.warp], source_etype=LONG), typ=LONG
-        )
+        return word_of_warp(self.b, self.context, self.warp, name)
 
     def _require(self, condition: Value) -> None:
         """Goes on where a condition holds, else the access is refused."""

@@ -64,9 +64,10 @@ def _word(b: Any, array: Value, at: Value) -> Value:
     return b.load(b.gep(array, [at], source_etype=LONG), typ=LONG)
 
 
-def _entry(b: Any, table: Value, statements: int, number: Value) -> list[Value]:
+def _entry(b: Any, table: Value, statements: Value, number: Value) -> list[Value]:
     """The words of an entry."""
-    first = b.add(LONG(1 + 2 * (1 + statements)), b.mul(number, LONG(len(_ENTRY))))
+    entries = b.add(LONG(3), b.shl(statements, LONG(1)))
+    first = b.add(entries, b.mul(number, LONG(len(_ENTRY))))
     return [_word(b, table, b.add(first, LONG(i))) for i in range(len(_ENTRY))]
 
 
@@ -82,52 +83,52 @@ def copy_words(b: Any, to: Value, source: Value, count: Value) -> None:
 def place(e: WarpEmitter, function: Function, *given: Value) -> None:
     """Says in arguments that registers lie near: `given` are the arguments, the table, the address
     at which the row of the first warp would start, and the bytes from warp to warp."""
-    statements = function.end - function.first
+    statements = LONG(function.end - function.first)
+    e.outlined("place", ir.VoidType(), _placed, statements, *given)
 
-    def make(inner: WarpEmitter, places: Value, table: Value, start: Value, row: Value) -> None:
-        b = inner.builder
 
-        def one(number: Value) -> None:
-            argument, offset, _ = _entry(b, table, statements, number)
-            at = b.shl(argument, LONG(1))
-            for i, word in enumerate((b.add(start, offset), row)):
-                b.store(word, b.gep(places, [b.add(at, LONG(i))], source_etype=LONG))
+def _placed(
+    e: WarpEmitter, statements: Value, places: Value, table: Value, start: Value, row: Value
+) -> None:
+    b = e.builder
 
-        _each(b, LONG(0), _word(b, table, LONG(0)), 1, one)
+    def one(number: Value) -> None:
+        argument, offset, _ = _entry(b, table, statements, number)
+        at = b.shl(argument, LONG(1))
+        for i, word in enumerate((b.add(start, offset), row)):
+            b.store(word, b.gep(places, [b.add(at, LONG(i))], source_etype=LONG))
 
-    e.outlined("place", ir.VoidType(), make, *given)
+    _each(b, LONG(0), _word(b, table, LONG(0)), 1, one)
 
 
 def move(e: WarpEmitter, function: Function, *given: Value, inward: bool) -> None:
     """Copies the registers of a warp that are read from where it is: `given` are the arguments far
     and near, the table, the warp, its lowest pc, the lanes there, and all its lanes."""
-    statements = function.end - function.first
+    here = LONG(function.first), LONG(function.end - function.first)
+    e.outlined("move", ir.VoidType(), _moved, *here, *given, BIT(int(inward)))
 
-    def make(inner: WarpEmitter, *words: Value) -> None:
-        b = inner.builder
-        far, near, table, warp, low, mask, whole, way = words
-        at = b.sub(b.zext(low, LONG), LONG(function.first))
-        known = b.and_(
-            b.icmp_unsigned("==", mask, whole), b.icmp_unsigned("<", at, LONG(statements))
-        )
-        at = b.shl(b.select(known, b.add(at, LONG(1)), LONG(0)), LONG(1))
-        start, end = (_word(b, table, b.add(at, LONG(1 + i))) for i in range(2))
 
-        def one(number: Value) -> None:
-            argument, _, size = _entry(b, table, statements, number)
-            pair, places = b.shl(argument, LONG(1)), []
-            for array in (far, near):
-                first, step = (_word(b, array, b.add(pair, LONG(i))) for i in range(2))
-                places.append(b.add(first, b.mul(warp, step)))
-            to, source = (b.select(way, places[i], places[1 - i]) for i in (1, 0))
-            kind = ir.VectorType(WORD, _STEP // 4)
+def _moved(e: WarpEmitter, first_pc: Value, statements: Value, *words: Value) -> None:
+    b = e.builder
+    far, near, table, warp, low, mask, whole, way = words
+    at = b.sub(b.zext(low, LONG), first_pc)
+    known = b.and_(b.icmp_unsigned("==", mask, whole), b.icmp_unsigned("<", at, statements))
+    at = b.shl(b.select(known, b.add(at, LONG(1)), LONG(0)), LONG(1))
+    start, end = (_word(b, table, b.add(at, LONG(1 + i))) for i in range(2))
 
-            def copy(done: Value) -> None:
-                held = b.load(b.inttoptr(b.add(source, done), POINTER), typ=kind, align=4)
-                b.store(held, b.inttoptr(b.add(to, done), POINTER), align=4)
+    def one(number: Value) -> None:
+        argument, _, size = _entry(b, table, statements, number)
+        pair, places = b.shl(argument, LONG(1)), []
+        for array in (far, near):
+            first, step = (_word(b, array, b.add(pair, LONG(i))) for i in range(2))
+            places.append(b.add(first, b.mul(warp, step)))
+        to, source = (b.select(way, places[i], places[1 - i]) for i in (1, 0))
+        kind = ir.VectorType(WORD, _STEP // 4)
 
-            _each(b, LONG(0), size, _STEP, copy)
+        def copy(done: Value) -> None:
+            held = b.load(b.inttoptr(b.add(source, done), POINTER), typ=kind, align=4)
+            b.store(held, b.inttoptr(b.add(to, done), POINTER), align=4)
 
-        _each(b, start, end, 1, one)
+        _each(b, LONG(0), size, _STEP, copy)
 
-    e.outlined("move", ir.VoidType(), make, *given, BIT(int(inward)))
+    _each(b, start, end, 1, one)

@@ -211,6 +211,10 @@ def _scatter(e: WarpEmitter, half: _Half, words: Sequence[Value], within: int) -
 # --- many loads by one register -------------------------------------------------------------------
 
 
+#: ``(size, emitter, *memory)``: where memory starts, and the last place in it for such a word
+Bounds = Callable[..., tuple[Value, Value]]
+
+
 class Base:
     """Addresses in shared memory that many loads of a part add constants to: their pattern is found
     once."""
@@ -218,7 +222,10 @@ class Base:
     def __init__(self, e: WarpEmitter, addresses: Value, mask: Value, size: int) -> None:
         b = e.builder
         self._e, self._size = e, size
-        self._halves = []
+        #: of each half the first address and how far the others reach; whether its lanes follow
+        #: each other, and which of them load
+        self._ends: list[Value] = []
+        self._rows: list[tuple[Value, Value]] = []
         simple = b.icmp_unsigned("==", e.mask(mask), WORD(-1))
         steps = ir.Constant(_vector(32), [size * i for i in range(_HALF)])
         for number in range(2):
@@ -230,40 +237,60 @@ class Base:
             )
             simple = b.and_(simple, b.or_(row, one))
             reach = b.select(row, WORD(size * (_HALF - 1)), WORD(0))
-            lanes = b.bitcast(b.select(row, _LANES(-1), _LANES(1)), _vector(1))
-            self._halves.append((first, row, reach, lanes))
+            self._ends += [first, reach]
+            self._rows.append((row, b.select(row, _LANES(-1), _LANES(1))))
         self._simple = simple
 
     def load(
-        self, offset: int, start: Value, last: Value, bits: int, otherwise: Callable[[], Value]
+        self, offset: int, bounds: Bounds, memory: Sequence[Value], otherwise: Callable[[], Value]
     ) -> Value:
-        """Words at an offset from the addresses, in memory from `start` on of which `last` is the
-        last place; `otherwise` loads where lanes follow no pattern or leave the memory."""
-        e, b = self._e, self._e.builder
-        good, places = self._simple, []
-        for first, _, reach, _ in self._halves:
-            place = b.add(first, WORD(offset))
-            good = b.and_(good, b.icmp_signed(">=", place, WORD(0)))
-            good = b.and_(good, b.icmp_signed("<=", place, b.sub(last, reach)))
-            aligned = b.and_(place, WORD(self._size - 1))
-            good = b.and_(good, b.icmp_unsigned("==", aligned, WORD(0)))
-            places.append(place)
+        """Words at an offset from the addresses, in memory within `bounds`; `otherwise` loads where
+        lanes follow no pattern or leave the memory."""
+        e, size = self._e, self._size
+        given = [WORD(offset), self._simple, *self._ends, *memory]
+        make = partial(_within, size, bounds)
+        good, *places = e.fragment(f"within.{size}", (BIT, LONG, LONG), make, *given)
 
         def rows() -> list[Value]:
-            out = [self._row(i, b.add(start, b.zext(x, LONG)), bits) for i, x in enumerate(places)]
-            every = ir.Constant(ir.VectorType(WORD, WIDTH), list(range(WIDTH)))
-            return [b.shuffle_vector(*out, every)]
+            words = [
+                x for place, row in zip(places, self._rows, strict=True) for x in (place, *row)
+            ]
+            type_ = integers(8 * size)
+            return [e.fragment(f"rows.{size}", type_, partial(_rows, 8 * size), *words)]
 
         (word,) = _chain(e, [(good, rows)], lambda: [otherwise()])
         return word
 
-    def _row(self, number: int, place: Value, bits: int) -> Value:
-        e, type_ = self._e, _vector(bits)
-        _, row, _, lanes = self._halves[number]
-        nothing = ir.Constant(type_, ir.Undefined)
-        given = [e.builder.inttoptr(place, POINTER), WORD(bits // 8), lanes, nothing]
-        words = e.function(f"llvm.masked.load.v{_HALF}i{bits}.p0", type_, given)
-        return e.builder.select(row, words, _chosen(e, words, [0] * _HALF))
+
+def _within(
+    size: int, bounds: Bounds, e: WarpEmitter, offset: Value, good: Value, *given: Value
+) -> tuple[Value, ...]:
+    """Whether both halves of a warp are in bounds at an offset, and where they start."""
+    b, (first, low, second, high, *memory) = e.builder, given
+    start, last = bounds(size, e, *memory)
+    places = []
+    for at, reach in ((first, low), (second, high)):
+        place = b.add(at, offset)
+        good = b.and_(good, b.icmp_signed(">=", place, WORD(0)))
+        good = b.and_(good, b.icmp_signed("<=", place, b.sub(last, reach)))
+        aligned = b.and_(place, WORD(size - 1))
+        good = b.and_(good, b.icmp_unsigned("==", aligned, WORD(0)))
+        places.append(b.add(start, b.zext(place, LONG)))
+    return good, *places
+
+
+def _rows(bits: int, e: WarpEmitter, *given: Value) -> Value:
+    """Words of both halves: of each the place, whether its lanes follow each other, and which of
+    them load."""
+    b, type_ = e.builder, _vector(bits)
+    halves = []
+    for place, row, lanes in (given[:3], given[3:]):
+        mask, nothing = b.bitcast(lanes, _vector(1)), ir.Constant(type_, ir.Undefined)
+        words = [b.inttoptr(place, POINTER), WORD(bits // 8), mask, nothing]
+        loaded = e.function(f"llvm.masked.load.v{_HALF}i{bits}.p0", type_, words)
+        halves.append(b.select(row, loaded, _chosen(e, loaded, [0] * _HALF)))
+    every = ir.Constant(ir.VectorType(WORD, WIDTH), list(range(WIDTH)))
+    return b.shuffle_vector(*halves, every)
 
 
 def _all_of(e: WarpEmitter, condition: Value) -> Value:

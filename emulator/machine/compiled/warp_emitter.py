@@ -5,7 +5,8 @@ A word of all lanes is a vector: ``<32 x i32>``, of a predicate ``<32 x i1>``.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import lru_cache
 from typing import Any
 
@@ -14,6 +15,7 @@ from llvmlite import ir
 
 from dtypes import Array
 from emulator.arith.fast.emitter import Emitter
+from emulator.arith.fast.kernels import machine_code
 from emulator.arith.fast.words import LONG, POINTER, WORD, Value, Word, constant
 from emulator.layout.lanemap import WARP
 
@@ -30,6 +32,32 @@ def integers(bits: int) -> Any:
 @lru_cache(maxsize=16)
 def _dtype(bits: int) -> np.dtype[Any]:
     return np.dtype(np.bool_ if bits == 1 else f"uint{bits}")
+
+
+class _NeedsTable(Exception):
+    """A function looks at a table, whose address only the caller knows."""
+
+
+def _no_table(builder: Any, table: Array) -> Value:
+    raise _NeedsTable
+
+
+def _type_of_function(result: Any, words: Sequence[Value]) -> Any:
+    given = ir.LiteralStructType(result) if isinstance(result, tuple) else result
+    return ir.FunctionType(given, [x.type for x in words])
+
+
+def _write(module: Any, name: str, type_: Any, make: Callable[..., Any], table: Any) -> Any:
+    """``make(emitter, *words)`` as a function of a module."""
+    function = ir.Function(module, type_, name)
+    e = WarpEmitter(module, ir.IRBuilder(function.append_basic_block()), table)
+    made = make(e, *function.args)
+    if isinstance(made, tuple):
+        parts, made = made, ir.Constant(type_.return_type, ir.Undefined)
+        for number, word in enumerate(parts):
+            made = e.builder.insert_value(made, word, number)
+    _ = e.builder.ret_void() if made is None else e.builder.ret(made)
+    return function
 
 
 class WarpEmitter(Emitter):
@@ -64,34 +92,43 @@ class WarpEmitter(Emitter):
 
     # --- values ---
 
-    def outlined(
-        self, name: str, result: Any, make: Callable[..., Any], *words: Value, inline: bool = False
-    ) -> Any:
-        """``make(emitter, *words)`` as a function of its own, written once for all of its name. Of
-        several results `make` returns a tuple, and `result` is one of their types."""
-        several = isinstance(result, tuple)
-        type_ = ir.LiteralStructType(result) if several else result
-        found = self.module.globals.get(name)
-        if found is None:
-            found = ir.Function(self.module, ir.FunctionType(type_, [x.type for x in words]), name)
-            found.linkage = "internal"
-            found.attributes.add("alwaysinline" if inline else "noinline")
-            inner = WarpEmitter(self.module, ir.IRBuilder(found.append_basic_block()), self._table)
-            made = make(inner, *found.args)
-            if several:
-                parts, made = made, ir.Constant(type_, ir.Undefined)
-                for number, word in enumerate(parts):
-                    made = inner.builder.insert_value(made, word, number)
-            _ = inner.builder.ret_void() if made is None else inner.builder.ret(made)
-        called = self.builder.call(found, words)
-        if not several:
-            return called
-        return tuple(self.builder.extract_value(called, i) for i in range(len(result)))
+    def outlined(self, name: str, result: Any, make: Callable[..., Any], *words: Value) -> Any:
+        """``make(emitter, *words)`` as a function of its own, which all modules share: of one name
+        there is one. Of several results `make` returns a tuple, and `result` is one of their
+        types."""
+        type_ = _type_of_function(result, words)
+
+        def text() -> str:
+            module = ir.Module(name)
+            with suppress(_NeedsTable):
+                _write(module, name, type_, make, _no_table)
+                return str(module)
+            return ""
+
+        if symbol := machine_code.symbol_of(name, text):
+            found = self.module.globals.get(symbol) or ir.Function(self.module, type_, symbol)
+            return self._called(found, result, words)
+        return self._called(self._own(name, type_, make, "noinline"), result, words)
 
     def fragment(self, name: str, result: Any, make: Callable[..., Any], *words: Value) -> Any:
-        """As `outlined`; where code is compiled with all optimisations it is part of its callers,
-        which only quickly compiled code calls."""
-        return self.outlined(name, result, make, *words, inline=True)
+        """As `outlined`, but as a function of this module, which is part of its callers where code
+        is compiled with all optimisations: only quickly compiled code calls it."""
+        type_ = _type_of_function(result, words)
+        return self._called(self._own(name, type_, make, "alwaysinline"), result, words)
+
+    def _own(self, name: str, type_: Any, make: Callable[..., Any], attribute: str) -> Value:
+        found = self.module.globals.get(name)
+        if found is None:
+            found = _write(self.module, name, type_, make, self._table)
+            found.linkage = "internal"
+            found.attributes.add(attribute)
+        return found
+
+    def _called(self, function: Value, result: Any, words: Sequence[Value]) -> Any:
+        called = self.builder.call(function, words)
+        if not isinstance(result, tuple):
+            return called
+        return tuple(self.builder.extract_value(called, i) for i in range(len(result)))
 
     def select(self, condition: Value, a: Value, b: Value) -> Value:
         return self.builder.select(condition, a, b)

@@ -23,12 +23,14 @@ from emulator.ptx.program import Address, Bound, Register
 
 #: registers of a strand whose addresses are remembered
 _MOST = 8
+#: loads at the same addresses before their places are looked at, and lanes in a row then
+_OFTEN, _ROWS = 8, (32, 16, 8)
 
 
 class Base:
     """The addresses of all lanes that a register holds."""
 
-    __slots__ = ("bits", "each", "high", "key", "low", "places", "rises", "words")
+    __slots__ = ("bits", "each", "high", "key", "left", "low", "places", "rises", "rows", "words")
 
     def __init__(self, words: Array) -> None:
         self.words = words
@@ -36,11 +38,48 @@ class Base:
         self.low, self.high, self.bits = extent_of(words)
         #: the memory and the unit that `places` count
         self.key: tuple[object, ...] = ()
-        self.places: Places = np.zeros(0, np.int64)
-        #: lanes beside each other that share a place, more than one where a block reads one word
-        self.each = 1
+        self.keep((), np.zeros(0, np.int64))
+
+    def keep(self, key: tuple[object, ...], places: Places, each: int = 1) -> None:
+        """Remembers the places of all lanes, or of each of so many beside each other."""
+        self.key, self.places = key, places
+        #: lanes beside each other that share a place, as where a block reads one word
+        self.each = each
         #: whether the places of lanes ascend, so that no two are the same; None: not yet known
         self.rises: bool | None = None
+        #: lanes in a row, the first place modulo that, and the rows of memory that rows of lanes
+        #: read as they are
+        self.rows: tuple[int, int, Places] | None = None
+        #: loads until the places are looked at
+        self.left = _OFTEN
+
+    def load(self, view: Array, places: Places) -> Array:
+        """The words of all lanes; `places` are those of the base, or others in their order."""
+        if self.rows is not None and places is self.places:
+            count, shift, rows = self.rows
+            whole = view[shift : shift + (len(view) - shift) // count * count]
+            return whole.reshape(-1, count).take(rows, 0).reshape(-1)
+        words = view.take(places)
+        return words.repeat(self.each) if self.each > 1 else words
+
+    def find_rows(self) -> None:
+        """Looks after some loads whether lanes in a row share a place, or read words in a row: such
+        loads are faster."""
+        self.left -= 1
+        if self.left or self.each > 1:
+            return
+        for count in _ROWS:
+            if len(self.places) % count:
+                continue
+            places = self.places.reshape(-1, count)
+            first = places[:, 0]
+            if (places == first[:, None]).all():
+                self.each, self.places = count, first.copy()
+                return
+            rows, shift = first // count, int(first[0]) % count
+            if (places == (rows * count + shift)[:, None] + np.arange(count)).all():
+                self.rows = count, shift, rows
+                return
 
 
 class Access(NamedTuple):
@@ -74,9 +113,7 @@ def load(s: Strand, access: Access) -> list[Array] | None:
     if found is None:
         return None
     views, places, base = found
-    if base.each > 1:
-        return [view.take(places).repeat(base.each) for view in views]
-    return [view.take(places) for view in views]
+    return [base.load(view, places) for view in views]
 
 
 def store(s: Strand, access: Access, words: Sequence[Array]) -> bool:
@@ -126,6 +163,8 @@ def _find(s: Strand, access: Access, write: bool) -> tuple[list[Array], Places, 
     found = find(s, space, base, low, end, unit, write)
     if found is None:
         return None
+    if not write:
+        base.find_rows()
     view, origin = found
     lead, places = offset // unit, base.places
     if base.low < origin or lead < 0:
@@ -165,7 +204,7 @@ def _in_arena(
     if base.key != key:
         places = base.words.view(np.int64) - first
         places >>= unit.bit_length() - 1
-        base.key, base.places, base.rises, base.each = key, places, None, 1
+        base.keep(key, places)
     return view, first
 
 
@@ -185,15 +224,15 @@ def _in_rows(
         return None
     key = space, unit, row_bytes, origin
     if base.key != key:
-        base.each = 1
+        each = 1
         if len(base.words) == 1 and rows[0] == rows[-1]:
             rows = rows[:1]
         elif len(base.words) == 1 and space != "local" and len(s) == wave.lanes:
-            rows, base.each = np.arange(len(wave.ctas)), wave.lanes_per_cta
+            rows, each = np.arange(len(wave.ctas)), wave.lanes_per_cta
         shift = unit.bit_length() - 1
         places = rows * (row_bytes >> shift)
         places = places + _numbers(base.words >> shift) - (origin >> shift)
-        base.key, base.places, base.rises = key, places, None
+        base.keep(key, places, each)
     return memory.words_of(held, unit), origin
 
 

@@ -7,7 +7,7 @@ from functools import lru_cache, partial
 from typing import Any, cast
 
 from dtypes import Array
-from emulator.arith.scalar.rule import Bound, bind_arrays, bind_words
+from emulator.arith.scalar.rule import Bound, Operation, bind_arrays, bind_words
 from emulator.arith.scalar.traced import Untraceable, traced
 from emulator.machine.shared.operands import bound_to
 from emulator.machine.vector.operands import Read, Write, active, reader, writer
@@ -27,6 +27,12 @@ def step(statement: Statement, function: Function) -> Step:
     if statement.guard is None and len(writes) == 1:
         return _in_all(rule, reads, *writes)
     return guarded(statement, _in_some(rule, reads, writes))
+
+
+def rule_of_step(statement: Statement) -> Bound:
+    """What a statement with one result computes, by its rule's text."""
+    text = bind_arrays(cast(Operation, statement.instruction), **statement.selectors)
+    return lambda *words: first_of(text(*words))
 
 
 class _Rule:

@@ -37,8 +37,8 @@ def branch(place: FlowContext) -> End:
             return target if mask is None else following
         if target == following:
             return target
-        s.wave.split(s, mask, target, following)
-        return None
+        went: int | None = s.wave.split(s, mask, target, following)
+        return went
 
     return end
 

@@ -1,8 +1,9 @@
 """Vector engine: runs of statements that only compute, each as one function of NumPy's calls.
 
-A statement by itself reads its registers, computes and writes, and keeps numbers in the form that
-registers have. In a run a register is a variable, what two statements compute is computed once, and
-what nothing reads behind the run is not written. A block is looked at once it has run often.
+A statement by itself reads registers, computes, and writes registers. In a run registers are
+variables: a number keeps its type from one statement to the next, two statements compute the same
+thing once, and only registers that are read behind the run are written. A block gets its runs once
+it has been executed often.
 """
 
 from __future__ import annotations
@@ -14,22 +15,25 @@ from typing import Any, cast
 from dtypes import Array
 from emulator.arith.scalar.rule import Operation, bind_words
 from emulator.arith.scalar.traced import Tape, TracedWord, Untraceable
+from emulator.machine.vector.alike import with_rows
 from emulator.machine.vector.blocks import Blocks
 from emulator.machine.vector.compute import Step, operands_of
 from emulator.machine.vector.statements import computes
 from emulator.machine.vector.strand import Strand, indexes_of
 from emulator.machine.vector.wave import Block
-from emulator.ptx.program import Constant, Function, Inverted, Program, Register, Statement
+from emulator.ptx.program import Constant, Function, Inverted, Program, Register, Statement, Target
 
-#: times that a block runs before: writing a run down takes as long as some hundred of them
-_OFTEN = 300
+#: times that a block runs before: writing a run down takes as long as a hundred of them
+_OFTEN = 128
+#: statements of a run: Python takes memory to compile a long function
+_LONGEST = 256
 #: operands that are registers or the same in all lanes
 _PLAIN = (Register, Constant, Inverted)
 
 
 class _Run:
-    """Statements that follow each other, written down. To their readers and writers it is a strand,
-    whose registers are words that write down what is done with them."""
+    """Statements that follow each other, written down. Their readers and writers take it for a
+    strand, whose registers are words that write down what is done with them."""
 
     def __init__(self, function: Function) -> None:
         self._function, self._tape = function, Tape()
@@ -49,7 +53,8 @@ class _Run:
 
     def add(self, statement: Statement) -> bool:
         """Writes a statement down; False, and nothing has happened, where that cannot be done."""
-        if not all(isinstance(x, _PLAIN) for x in statement.operands.values()):
+        plain = all(isinstance(x, _PLAIN) for x in statement.operands.values())
+        if not plain or self.count == _LONGEST:
             return False
         before = dict(self.registers), dict(self._given)
         done = self._tape.attempt(lambda: self._compute(statement))
@@ -61,8 +66,8 @@ class _Run:
     def _compute(self, statement: Statement) -> None:
         tape, here = self._tape, cast(Strand, self)
         reads, writes = operands_of(statement, self._function)
-        read: list[Any] = [read(here) for read in reads]
-        words = [x if isinstance(x, (int, TracedWord)) else tape.known(x) for x in read]
+        taken: list[Any] = [read(here) for read in reads]
+        words = [x if isinstance(x, (int, TracedWord)) else tape.known(x) for x in taken]
         operation = cast(Operation, statement.instruction)
         rule = bind_words(operation, tape.words, **statement.selectors)
         results: Any = rule(*words)
@@ -101,11 +106,11 @@ class RunBlocks(Blocks):
         def counted(s: Strand) -> int | None:
             nonlocal left
             left -= 1
-            if left == 0:
+            if left <= 0:
                 self[first] = with_runs(block, self._program, self._reads_late)
             return block.end(s)
 
-        return replace(block, end=counted)
+        return replace(with_rows(block, self._program), end=counted)
 
     @cached_property
     def _reads_late(self) -> bool:
@@ -141,13 +146,14 @@ def with_runs(block: Block, program: Program, reads_late: bool) -> Block:
         steps.append(step)
         counts.append(1)
     finish()
-    ends = block.statements[sum(counts) :]
-    return replace(
-        block,
-        steps=tuple(steps),
-        counts=tuple(counts),
-        only_computes=len(steps) == runs and all(len(x.targets) == 1 and not x.call for x in ends),
-    )
+    only_computes = len(steps) == runs and all(map(_branches, block.statements[sum(counts) :]))
+    return replace(block, steps=tuple(steps), counts=tuple(counts), only_computes=only_computes)
+
+
+def _branches(statement: Statement) -> bool:
+    """True if a statement only says where lanes go on, and that for all of its guard alike."""
+    bounds = statement.operands.values()
+    return len(statement.targets) == 1 and all(isinstance(x, Target) for x in bounds)
 
 
 def _computes(statement: Statement) -> bool:

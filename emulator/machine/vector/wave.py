@@ -262,32 +262,30 @@ class Wave:
 
     # --- strands ---
 
-    def split(self, strand: Strand, taken: Array, target: int, following: int) -> None:
-        """Lanes of a mask go on at `target`, the others at `following`."""
+    def split(self, strand: Strand, taken: Array, target: int, following: int) -> int | None:
+        """Lanes of a mask go on at `target`, the others at `following`. Returns where all do, if
+        the others are gone."""
         others = ~taken
         if strand.gone is not None:
             taken, others = taken & ~strand.gone, others & ~strand.gone
-        sides = (taken, target, following), (others, following, target)
-        for mask, _, other in sides:
-            if not np.count_nonzero(mask):  # of lanes that are gone
-                strand.pc = other
-                self.ready.append(strand)
-                return
+            if not (taken.any() and others.any()):
+                return target if taken.any() else following
         if self.grid.sends:
-            for mask, pc, other in sides:
+            for mask, pc, other in ((taken, target, following), (others, following, target)):
                 sibling = strand.sibling_at(pc)
                 if sibling is not None:
                     live = [self._live(strand, at) for at in (pc, other)]
                     strand.send(mask, sibling, *live)
                     strand.pc = other
                     self.ready.append(strand)
-                    return
+                    return None
         if strand.gone is not None:
             taken = taken[~strand.gone]
             self._settle(strand, target, following)
         self._forget(strand, target, following)
         self.ready.append(strand.part(taken, target))
         self.ready.append(strand.part(~taken, following))
+        return None
 
     def _settle(self, strand: Strand, *pcs: int) -> None:
         """Makes a strand that goes on at one of some places as small as it is."""

@@ -48,7 +48,7 @@ if hasattr(os, "register_at_fork"):
     )
 
 #: files of compiled code that are kept
-_KEPT = 256
+_KEPT = 512
 #: LLVM's level of optimisation; characters of a text that is compiled at level 0 first, which takes
 #: a third of the time, and how long code of a text runs, for each character, before it is compiled
 #: again: twice as long as that takes, as most code is not much slower
@@ -99,6 +99,13 @@ class Code:
 
 #: the code in use by the key of its text: equal texts share it
 _codes: WeakValueDictionary[str, Code] = WeakValueDictionary()
+#: symbols of functions that modules share, by their name and the processor; "": each module has its
+#: own; their texts, and their code, which is for good
+_symbols: dict[tuple[str, tuple[str, str]], str] = {}
+_shared_texts: dict[str, str] = {}
+_shared_codes: dict[str, Code] = {}
+#: the symbols of other modules in a text
+_DECLARED = re.compile(r'^declare .*@"(shared\.[0-9a-f]{64})"', re.MULTILINE)
 
 
 @lru_cache(maxsize=1)
@@ -206,8 +213,29 @@ def loaded(ir: str, level: int = _LEVEL) -> Code:
     with _lock:
         code = _codes.get(key)
         if code is None:
+            link(ir)
             code = _codes[key] = Code(_stored(key, ir, level))
         return code
+
+
+def link(ir: str) -> None:
+    """Loads the functions of other modules that a text declares."""
+    for symbol in _DECLARED.findall(ir):
+        if symbol not in _shared_codes:
+            found = _shared_codes[symbol] = loaded(_shared_texts[symbol])
+            llvm.add_symbol(symbol, found.address(symbol))
+
+
+def symbol_of(name: str, write: Callable[[], str]) -> str:
+    """The symbol by which all modules may declare and call a function; it is compiled once, with
+    all optimisations, and stays in memory. `write` gives the text of a module with that function,
+    "" where modules cannot share it: then the symbol is "", too."""
+    key = name, _processor()
+    if key not in _symbols:
+        ir = write()
+        _symbols[key] = symbol = f"shared.{_key(ir, _LEVEL)}" if ir else ""
+        _shared_texts[symbol] = ir.replace(f'@"{name}"', f'@"{symbol}"')
+    return _symbols[key]
 
 
 def _is_known(key: str) -> bool:
@@ -233,11 +261,11 @@ def _compile(ir: str, level: int) -> bytes:
     code = _emitted(ir, _machine(*_processor(), level), inlined=level > 0)
     if level and _FOLDED.search(code):
         # At level 0 no instruction takes an operand from memory in place of a register.
-        return _emitted(ir, _machine(*_processor(), 0), inlined=True)
+        return _emitted(ir, _machine(*_processor(), 0))
     return code
 
 
-def _emitted(ir: str, machine: Any, *, inlined: bool) -> bytes:
+def _emitted(ir: str, machine: Any, *, inlined: bool = True) -> bytes:
     module = llvm.parse_assembly(ir)
     module.verify()
     if inlined and "alwaysinline" in ir:
