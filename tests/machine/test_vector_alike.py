@@ -29,6 +29,15 @@ def test_neighbours_depend_on_each_other(block):
     both(kernel(BODY), 2, block, [words(2 * block), np.zeros(2 * block, U32)])
 
 
+@pytest.mark.parametrize("first", ["@%p1 add.u32 %r6, %r4, 1;", "add.u32 %r6, 5, 1;"])
+def test_a_statement_of_another_sort_before_its_likes(first):
+    """A guard that few lanes pass, or constants alone; what is written is read behind it."""
+    body = f"""ld.global.u32 %r4, [%rd1]; mov.u32 %r6, 9; setp.lt.u32 %p1, %r3, 5; {first}
+    add.u32 %r7, %r6, %r4; add.u32 %r8, %r6, %r3; add.u32 %r9, %r4, %r3;
+    mad.lo.u32 %r7, %r7, %r8, %r9; mad.lo.u32 %r7, %r7, 31, %r6; st.global.u32 [%rd2], %r7;"""
+    both(kernel(body), 2, 64, [words(128), np.zeros(128, U32)])
+
+
 def test_many_lanes_compute_one_after_the_other(monkeypatch):
     given = [words(128), np.zeros(128, U32)]
     want = both(kernel(BODY), 2, 64, given)[1]

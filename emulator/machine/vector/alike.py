@@ -46,7 +46,8 @@ def _groups(statements: Sequence[Statement], function: Function) -> Iterator[tup
         if begins:
             if written and number - first >= _FEWEST:
                 yield first, number
-            first, written = number, set()
+            # A statement that is none of these is in no group, nor does it start one.
+            first, written = number + (registers is None), set()
         if registers is not None:
             written.add(registers[0])
     if written and len(statements) - first >= _FEWEST:
