@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from random_kernels import RandomKernel
+from test_reference_engine import HEAD, kernel
 
 from emulator import KernelError, Module
 from emulator.arith.scalar.traced import TracedWord
@@ -68,9 +69,30 @@ def test_random_kernels(seed, monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(40, 400))
+@pytest.mark.parametrize("seed", range(200))
 def test_more_random_kernels(seed, monkeypatch):
     check_random(seed, monkeypatch)
+
+
+#: the divisor is taken for a number where few lanes compute, and in all lanes behind that
+DIVISOR = """mov.u32 %r9, 0; ld.global.u32 %r4, [%rd1]; mov.b32 %r5, 0f40490FDB;
+AGAIN: div.full.f32 %r6, %r5, %r4; add.f32 %r7, %r4, %r5; xor.b32 %r4, %r6, %r7;
+    add.u32 %r9, %r9, 1; setp.lt.u32 %p8, %r9, 4; @%p8 bra AGAIN; st.global.u32 [%rd2], %r4;"""
+
+
+def test_a_view_in_few_lanes(monkeypatch):
+    assert not differences(HEAD + kernel(DIVISOR), monkeypatch)
+
+
+@pytest.mark.parametrize(
+    "statement",
+    ["abs.f16x2 %r6, %r5;", "sin.approx.f32 %r6, 0fFFFFFFFF;", "cvt.rn.f32.f64 %r6, %rd9;"],
+)
+def test_a_code_of_nan_for_a_constant(statement, monkeypatch):
+    """What is chosen under a condition that is a constant is a constant, too."""
+    body = f"""mov.b32 %r5, 0xFFC12345; mov.b64 %rd9, 0x7FF8000000000001;
+        ld.global.u32 %r4, [%rd1]; {statement} xor.b32 %r4, %r4, %r6; st.global.u32 [%rd2], %r4;"""
+    assert not differences(HEAD + kernel(body), monkeypatch)
 
 
 def test_a_difference_is_noticed(monkeypatch):
