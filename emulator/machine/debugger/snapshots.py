@@ -7,6 +7,7 @@ whoever looks at a thread stay right.
 
 from __future__ import annotations
 
+from _thread import LockType
 from collections import deque
 from collections.abc import Callable, Iterable
 from enum import Enum
@@ -19,10 +20,10 @@ import numpy as np
 
 from dtypes import Array
 
-#: objects that never change
+#: objects that never change; and locks, which nobody holds between statements
 _CONSTANT = (int, str, bytes, float, type(None), type, Enum, ModuleType, BuiltinFunctionType,
              BaseException, np.generic, np.dtype, range, type(...), slice,
-             ReferenceType)  # fmt: skip
+             ReferenceType, LockType)  # fmt: skip
 #: modules and packages whose objects no launch changes
 _FIXED = ("emulator.ptx.", "emulator.isa.", "emulator.targets", "emulator.arith.",
           "emulator.machine.module", "emulator.machine.debugger.")  # fmt: skip
