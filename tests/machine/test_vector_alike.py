@@ -38,6 +38,13 @@ def test_a_statement_of_another_sort_before_its_likes(first):
     both(kernel(body), 2, 64, [words(128), np.zeros(128, U32)])
 
 
+def test_each_carry_is_of_the_last():
+    body = """ld.global.u32 %r4, [%rd1]; add.cc.u32 %r5, %r4, %r4; add.cc.u32 %r6, %r4, 5;
+    add.cc.u32 %r7, %r4, %r3; addc.u32 %r8, %r4, 0; xor.b32 %r8, %r8, %r7; xor.b32 %r8, %r8, %r5;
+    mad.lo.u32 %r8, %r8, 31, %r6; st.global.u32 [%rd2], %r8;"""
+    both(kernel(body), 2, 64, [words(128), np.zeros(128, U32)])
+
+
 def test_many_lanes_compute_one_after_the_other(monkeypatch):
     given = [words(128), np.zeros(128, U32)]
     want = both(kernel(BODY), 2, 64, given)[1]

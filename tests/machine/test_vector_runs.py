@@ -95,6 +95,13 @@ def test_a_code_of_nan_for_a_constant(statement, monkeypatch):
     assert not differences(HEAD + kernel(body), monkeypatch)
 
 
+def test_a_constant_that_few_lanes_change(monkeypatch):
+    """It has a word of all lanes where none does."""
+    body = """cvt.rn.f32.u32 %r4, %r3; div.full.f32 %r5, 0fFFC12345, %r4;
+        div.full.f32 %r6, 0f40490FDB, %r4; xor.b32 %r4, %r5, %r6; st.global.u32 [%rd2], %r4;"""
+    assert not differences(HEAD + kernel(body), monkeypatch)
+
+
 def test_a_difference_is_noticed(monkeypatch):
     text = RandomKernel(1).text
     assert not differences(text, monkeypatch)

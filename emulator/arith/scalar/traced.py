@@ -102,7 +102,9 @@ class Tape:
         made = self.new(np.asarray(sample(out)))
         name, value = made.name, text.format(*map(self.refer, operands))
         inner = [x for line in aside for x in line.source]
-        source = [f"{name} = {self.refer(out)}", f"if count_nonzero({condition.name}):"]
+        # Of a constant all lanes' one word: without an axis it would be no array in what follows.
+        held = out.like if isinstance(out, TracedWord) and out.is_constant else out
+        source = [f"{name} = {self.refer(held)}", f"if count_nonzero({condition.name}):"]
         source += [f"    {x}" for x in (*inner, f"{name} = {value}")]
         uses = names_of((condition, out, *operands)).union(*(line.uses for line in aside))
         self.lines.append(_Line(name, source, uses))
@@ -337,15 +339,17 @@ class _TracedWords:
             return make(*operands) if sample(condition) else out
         if not all(isinstance(x, TracedWord) for x in (condition, *operands)):
             raise Untraceable
-        given = [self._tape.new(x.like) for x in operands]
+        # Constants are no arrays of lanes: the function refers to them.
+        given = [x if x.is_constant else self._tape.new(x.like) for x in operands]
+        operands = tuple(x for x in operands if not x.is_constant)
         with self._tape.aside() as lines:
             made = make(*given)
         made_of = set().union(names_of((made,)), *(line.uses for line in lines))
-        source = [f"def make({', '.join(x.name for x in given)}):"]
+        source = [f"def make({', '.join(x.name for x in given if not x.is_constant)}):"]
         source += [f"    {x}" for line in lines for x in line.source]
         source.append(f"    return {self._tape.refer(made)}")
         text = f"w.mend({', '.join('{}' for _ in (condition, out))}, make, "
-        text += ", ".join("{}" for _ in operands) + ")"
+        text += "".join("{}, " for _ in operands) + ")"
         function = [_Line("make", source, made_of)]
         return self._tape.write_rarely(condition, function, text, out, condition, out, *operands)
 

@@ -12,6 +12,7 @@ from dataclasses import replace
 import numpy as np
 
 from dtypes import Array
+from emulator.isa.ordinary.instruction import OrdinaryInstruction
 from emulator.isa.register_types import REGISTER_BITS
 from emulator.machine.shared.operands import destinations, sources
 from emulator.machine.vector.compute import Step, operands_of, rule_of_step
@@ -67,7 +68,8 @@ def _registers(statement: Statement, function: Function) -> list[int] | None:
     plain = all(type_ and isinstance(x, (Register, Constant)) for x, type_ in given)
     if not plain or len(results) != 1 or not isinstance(results[0], Register):
         return None
-    if getattr(statement.instruction, "reads_carry", False):
+    ins = statement.instruction
+    if isinstance(ins, OrdinaryInstruction) and (ins.reads_carry or ins.writes_carry):
         return None
     registers = [results[0].index, *(x.index for x, _ in given if isinstance(x, Register))]
     known = (function.registers[index].type for index in registers)
