@@ -114,7 +114,7 @@ SUM = (
 )
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", ["reference", "vector", "compiled"])
 def test_deep_recursion(name):
     text = HEAD.replace(".visible", RECURSION.replace("SIZE", "16") + ".visible")

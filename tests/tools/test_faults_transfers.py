@@ -154,6 +154,7 @@ MISTAKES = {
 }  # fmt: skip
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("planted", MISTAKES)
 def test_wrong_coordinates_are_named_first(planted):
     change, operand, copy, detail = MISTAKES[planted]
@@ -166,6 +167,7 @@ def test_wrong_coordinates_are_named_first(planted):
     assert (change[1] if copy == change[0] else copy) in found.statement
 
 
+@pytest.mark.slow
 def test_of_a_tensor_within_an_array_only_the_bytes_are_looked_at():
     memory = Memory()
     memory.map(1 << 20, np.concatenate([A[:2], A]))

@@ -130,6 +130,7 @@ def acted(tmp_path, page, *actions, fragment="", size=(1280, 900)):
 
 
 @needs_browser
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("size", [(1280, 900), (500, 900)])
 def test_a_statement_is_chosen_by_hash_key_line_and_click(tmp_path, size):
     page, d = traced()
