@@ -154,7 +154,6 @@ MISTAKES = {
 }  # fmt: skip
 
 
-@pytest.mark.sampled(3)
 @pytest.mark.parametrize("planted", MISTAKES)
 def test_wrong_coordinates_are_named_first(planted):
     change, operand, copy, detail = MISTAKES[planted]
