@@ -5,7 +5,8 @@ import pytest
 
 from emulator import KernelError, Module, OperandError
 from emulator.machine.reference import schedule
-from emulator.machine.vector import engine
+from emulator.machine.vector import engine, wave
+from emulator.machine.vector.strand import Strand
 
 pytestmark = pytest.mark.sampled(2)
 
@@ -126,15 +127,42 @@ def test_deep_recursion(name):
         Module(large)["k"].launch(1, 256, [out], engine=name)
 
 
+LOCK = (
+    "//runs\n L: atom.global.cas.b32 %r2, [%rd1+4], 0, 1; setp.ne.u32 %p1, %r2, 0; @%p1 bra L; "
+    "ld.volatile.global.u32 %r3, [%rd1+8]; add.u32 %r3, %r3, 1; "
+    "st.volatile.global.u32 [%rd1+8], %r3; membar.gl; atom.global.exch.b32 %r3, [%rd1+4], 0;"
+)
+
+
 def test_a_lock_between_blocks():
-    body = (
-        "//runs\n L: atom.global.cas.b32 %r2, [%rd1+4], 0, 1; setp.ne.u32 %p1, %r2, 0; @%p1 bra L; "
-        "ld.volatile.global.u32 %r3, [%rd1+8]; add.u32 %r3, %r3, 1; "
-        "st.volatile.global.u32 [%rd1+8], %r3; membar.gl; atom.global.exch.b32 %r3, [%rd1+4], 0;"
-    )
     array = np.zeros(8, "u4")
-    Module(HEAD.replace("BODY", body))["k"].launch(2, 16, [array])
+    Module(HEAD.replace("BODY", LOCK))["k"].launch(2, 16, [array])
     assert array[:3].tolist() == [7, 0, 32]
+
+
+@pytest.mark.parametrize("engine", ["vector", "compiled"])
+def test_threads_that_get_a_lock_leave_no_ancestors_behind(engine, monkeypatch):
+    """Each parts from those that go round; registers of all generations would take gigabytes."""
+    part, generations = Strand.part, []
+
+    def counting(self, mask, pc):
+        made = above = part(self, mask, pc)
+        generations.append(0)
+        while above.parent is not None:
+            above, generations[-1] = above.parent, generations[-1] + 1
+        return made
+
+    def most():
+        generations.clear()
+        array = np.zeros(8, "u4")
+        Module(HEAD.replace("BODY", LOCK))["k"].launch(80, 1, [array], engine=engine)
+        assert array[:3].tolist() == [7, 0, 80]
+        return max(generations)
+
+    monkeypatch.setattr(Strand, "part", counting)
+    assert most() <= wave._GENERATIONS + 2
+    monkeypatch.setattr(wave, "_GENERATIONS", 1 << 30)
+    assert most() > 70
 
 
 def test_blocks_that_wait_for_later_ones():

@@ -49,6 +49,8 @@ if TYPE_CHECKING:
 _PATIENCE = 1 << 15
 #: lanes of a strand whose registers are worth a look
 _MANY = 1 << 8
+#: ancestors of a strand, without other children, before it leaves them
+_GENERATIONS = 16
 
 Bits = NDArray[np.uint32]
 
@@ -283,6 +285,7 @@ class Wave:
             taken = taken[~strand.gone]
             self._settle(strand, target, following)
         self._forget(strand, target, following)
+        strand = self.alone(strand, target, following)
         self.ready.append(strand.part(taken, target))
         self.ready.append(strand.part(~taken, following))
         return None
@@ -292,6 +295,18 @@ class Wave:
         if strand.gone is not None:
             alive = zip(*(self._live(strand, pc) for pc in pcs), strict=True)
             strand.settle([reduce(or_, bits) for bits in alive])
+
+    def alone(self, strand: Strand, *pcs: int) -> Strand:
+        """A strand whose lanes go on at some places; on registers of its own where it is the only
+        one left of many ancestors. They would be kept for it, one more for each lock that a thread
+        gets while the others go round."""
+        above, generations = strand.parent, 0
+        while above is not None and len(above.children) == 1:
+            above, generations = above.parent, generations + 1
+        if generations < _GENERATIONS:
+            return strand
+        alive = zip(*(self._live(strand, pc) for pc in pcs), strict=True)
+        return merged([strand], [reduce(or_, bits) for bits in alive])
 
     def divide(self, strand: Strand, part: Array, pc: int) -> tuple[Strand, Strand]:
         """Two strands at one place: the lanes of a mask, and the others. Neither is ready."""
