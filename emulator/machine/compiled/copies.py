@@ -45,7 +45,7 @@ def emit(t: NativeFunction, statement: Statement) -> None:
     part = b.and_(b.icmp_unsigned("!=", sizes, e.word(32, 0)), b.and_(active, b.not_(whole)))
     with b.if_then(e.any(part), likely=False):
         words = [t.memory.context, t.warp, addresses, target, sizes, e.mask(part)]
-        failed = e.outlined(f"copy.{size}", BIT, partial(_copied, size), *words)
+        failed = e.outlined(f"copy.{size}", BIT, partial(_copy_parts, size), *words)
         with b.if_then(failed, likely=False):
             t.fail()
     t.has_stored(active)
@@ -61,7 +61,7 @@ def _sizes(t: NativeFunction, statement: Statement, size: int) -> Value:
     return e.word(32, size)
 
 
-def _copied(
+def _copy_parts(
     size: int,
     e: WarpEmitter,
     context: Value,

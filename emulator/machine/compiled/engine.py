@@ -206,7 +206,7 @@ class CompiledWave(Wave):
             self._give_way(strand, grid.blocks[ended.tired[pc]])
             return None
         pcs = np.flatnonzero(np.bincount(ended.pcs)).tolist()
-        strand = self.alone(strand, *pcs)
+        strand = self.new_root(strand, *pcs)
         children = {pc: strand.part(ended.pcs == pc, pc) for pc in pcs}
         for pc in ended.for_steps & set(pcs):
             children[pc].marks[FOR_STEPS] = pc

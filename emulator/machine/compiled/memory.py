@@ -166,7 +166,7 @@ def _misaligned(e: WarpEmitter, addresses: Value, size: int) -> Value:
     return e.builder.icmp_unsigned("!=", low, e.like(addresses, 0))
 
 
-def _found(
+def _result(
     e: WarpEmitter, wrong: Value, places: Value, lanes: Value, nowhere: Value
 ) -> tuple[Value, Value]:
     mask = e.lanes_of(lanes)
@@ -198,7 +198,7 @@ def _in_shared(
     start, last = _bounds_of_shared(size, e, context, warp)
     wrong = b.icmp_signed(">", inside, e.splat(last))
     wrong = b.or_(wrong, _misaligned(e, inside, size))
-    return _found(e, wrong, b.add(e.resize(inside, 64), e.splat(start)), lanes, nowhere)
+    return _result(e, wrong, b.add(e.resize(inside, 64), e.splat(start)), lanes, nowhere)
 
 
 def _in_local(
@@ -219,7 +219,7 @@ def _in_local(
     number = b.mul(word_of_warp(b, context, warp, "warps"), LONG(WIDTH))
     offsets = b.mul(e.iota(64), e.splat(stride))
     start = b.add(field_of(b, context, "local"), b.mul(number, stride))
-    return _found(e, wrong, b.add(b.add(addresses, offsets), e.splat(start)), lanes, nowhere)
+    return _result(e, wrong, b.add(b.add(addresses, offsets), e.splat(start)), lanes, nowhere)
 
 
 def _anywhere(

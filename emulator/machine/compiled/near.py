@@ -84,10 +84,10 @@ def place(e: WarpEmitter, function: Function, *given: Value) -> None:
     """Says in arguments that registers lie near: `given` are the arguments, the table, the address
     at which the row of the first warp would start, and the bytes from warp to warp."""
     statements = LONG(function.end - function.first)
-    e.outlined("place", ir.VoidType(), _placed, statements, *given)
+    e.outlined("place", ir.VoidType(), _write_places, statements, *given)
 
 
-def _placed(
+def _write_places(
     e: WarpEmitter, statements: Value, places: Value, table: Value, start: Value, row: Value
 ) -> None:
     b = e.builder
@@ -105,10 +105,10 @@ def move(e: WarpEmitter, function: Function, *given: Value, inward: bool) -> Non
     """Copies the registers of a warp that are read from where it is: `given` are the arguments far
     and near, the table, the warp, its lowest pc, the lanes there, and all its lanes."""
     here = LONG(function.first), LONG(function.end - function.first)
-    e.outlined("move", ir.VoidType(), _moved, *here, *given, BIT(int(inward)))
+    e.outlined("move", ir.VoidType(), _copy_registers, *here, *given, BIT(int(inward)))
 
 
-def _moved(e: WarpEmitter, first_pc: Value, statements: Value, *words: Value) -> None:
+def _copy_registers(e: WarpEmitter, first_pc: Value, statements: Value, *words: Value) -> None:
     b = e.builder
     far, near, table, warp, low, mask, whole, way = words
     at = b.sub(b.zext(low, LONG), first_pc)

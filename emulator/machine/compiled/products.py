@@ -56,14 +56,14 @@ def emit(t: NativeFunction, statement: Statement) -> None:
     address = t.pointer("kernel", kernel.compute, address_of_function(kernel.compute))
     rooms = (t.memory.room("registers", kernel.size), t.memory.room("d", kernel.result_size))
     results = (integers(bits),) * len(items)
-    make = partial(_multiplied, places, starts, bits)
+    make = partial(_call_kernel, places, starts, bits)
     made = t.e.fragment(f"{ins}", results, make, address, *rooms, *given)
     type_ = word_type(statement.signature["d"])
     for item, words in zip(items, made, strict=True):
         t.write(item, type_, words, None)
 
 
-def _multiplied(
+def _call_kernel(
     places: Sequence[int],
     starts: Sequence[int],
     bits: int,

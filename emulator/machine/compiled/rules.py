@@ -25,8 +25,9 @@ Emit = Callable[..., Any]
 #: effects of instructions whose rule is about words in memory
 _OF_MEMORY = {"reads", "writes", "reduces"}
 _known: dict[tuple[str, ...], Emit | None] = {}
-#: instructions of LLVM that are not worth a function of their own
+#: instructions of LLVM that are not worth a function of their own; what `_results_and_size` found
 _SHORT = 3
+_sizes: dict[str, tuple[Any, int]] = {}
 
 
 def find(instruction: OrdinaryInstruction, given: Mapping[str, str]) -> Emit | None:
@@ -103,16 +104,13 @@ def _emit(
     if not name or not words:
         return text(e, *words)
     name = ".".join([name, *(str(x) for x in values if isinstance(x, int))])
-    types, size = _measured(name, text, [x.type for x in words])
+    types, size = _results_and_size(name, text, [x.type for x in words])
     if operation.long:
         return e.outlined(name, types, text, *words)
     return text(e, *words) if size <= _SHORT else e.fragment(name, types, text, *words)
 
 
-_sizes: dict[str, tuple[Any, int]] = {}
-
-
-def _measured(name: str, text: Callable[..., Any], types: Sequence[Any]) -> tuple[Any, int]:
+def _results_and_size(name: str, text: Callable[..., Any], types: Sequence[Any]) -> tuple[Any, int]:
     """The types of the results of a text, and how many instructions it has."""
     if name not in _sizes:
         module = ir.Module()

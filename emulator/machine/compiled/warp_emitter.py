@@ -107,14 +107,14 @@ class WarpEmitter(Emitter):
 
         if symbol := machine_code.symbol_of(name, text):
             found = self.module.globals.get(symbol) or ir.Function(self.module, type_, symbol)
-            return self._called(found, result, words)
-        return self._called(self._own(name, type_, make, "noinline"), result, words)
+            return self._call(found, result, words)
+        return self._call(self._own(name, type_, make, "noinline"), result, words)
 
     def fragment(self, name: str, result: Any, make: Callable[..., Any], *words: Value) -> Any:
         """As `outlined`, but as a function of this module, which is part of its callers where code
         is compiled with all optimisations: only quickly compiled code calls it."""
         type_ = _type_of_function(result, words)
-        return self._called(self._own(name, type_, make, "alwaysinline"), result, words)
+        return self._call(self._own(name, type_, make, "alwaysinline"), result, words)
 
     def _own(self, name: str, type_: Any, make: Callable[..., Any], attribute: str) -> Value:
         found = self.module.globals.get(name)
@@ -124,7 +124,7 @@ class WarpEmitter(Emitter):
             found.attributes.add(attribute)
         return found
 
-    def _called(self, function: Value, result: Any, words: Sequence[Value]) -> Any:
+    def _call(self, function: Value, result: Any, words: Sequence[Value]) -> Any:
         called = self.builder.call(function, words)
         if not isinstance(result, tuple):
             return called

@@ -285,7 +285,7 @@ class Wave:
             taken = taken[~strand.gone]
             self._settle(strand, target, following)
         self._forget(strand, target, following)
-        strand = self.alone(strand, target, following)
+        strand = self.new_root(strand, target, following)
         self.ready.append(strand.part(taken, target))
         self.ready.append(strand.part(~taken, following))
         return None
@@ -293,10 +293,14 @@ class Wave:
     def _settle(self, strand: Strand, *pcs: int) -> None:
         """Makes a strand that goes on at one of some places as small as it is."""
         if strand.gone is not None:
-            alive = zip(*(self._live(strand, pc) for pc in pcs), strict=True)
-            strand.settle([reduce(or_, bits) for bits in alive])
+            strand.settle(self._live_at(strand, pcs))
 
-    def alone(self, strand: Strand, *pcs: int) -> Strand:
+    def _live_at(self, strand: Strand, pcs: Iterable[int]) -> list[int]:
+        """For each frame of a strand the registers that may be read from any of some places on."""
+        alive = zip(*(self._live(strand, pc) for pc in pcs), strict=True)
+        return [reduce(or_, bits) for bits in alive]
+
+    def new_root(self, strand: Strand, *pcs: int) -> Strand:
         """A strand whose lanes go on at some places; on registers of its own where it is the only
         one left of many ancestors. They would be kept for it, one more for each lock that a thread
         gets while the others go round."""
@@ -305,8 +309,7 @@ class Wave:
             above, generations = above.parent, generations + 1
         if generations < _GENERATIONS:
             return strand
-        alive = zip(*(self._live(strand, pc) for pc in pcs), strict=True)
-        return merged([strand], [reduce(or_, bits) for bits in alive])
+        return merged([strand], self._live_at(strand, pcs))
 
     def divide(self, strand: Strand, part: Array, pc: int) -> tuple[Strand, Strand]:
         """Two strands at one place: the lanes of a mask, and the others. Neither is ready."""
